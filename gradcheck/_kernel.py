@@ -1,0 +1,30 @@
+"""A kernel: one implementation of an op, under test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """An implementation of an op, named by string so that no suite file imports it.
+
+    Args:
+        name: short name, as given to `--kernel`.
+        target: `package.module:attribute` or `path/to/file.py:attribute`. The attribute is either an MLX callable that takes
+            arrays in the op's input order and returns its outputs (differentiated by `mx.vjp`), or an object with
+            `forward(*inputs) -> outputs` and `vjp(inputs, cotangents) -> gradients` over numpy or MLX arrays.
+        sources: files of the target's package that a mutant may edit, relative to the package.
+        dtypes: input dtypes the kernel claims: `f32`, `f16`, `bf16`.
+        carry: dtype in which it keeps the state between steps; `input` when that is the dtype of its inputs.
+        variants: branches of the op it implements; empty means all.
+        requires: module without which it cannot run here (`mlx`), or nothing.
+    """
+
+    name: str
+    target: str
+    sources: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ("f32",)
+    carry: str = "input"
+    variants: tuple[str, ...] = ()
+    requires: str = ""

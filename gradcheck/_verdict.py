@@ -1,0 +1,230 @@
+"""What happened: work items, evidence, bands, verdicts, runs and exit codes. Plain data; JSON by msgspec."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+CANARY, NULL = "canary", "null"
+METRICS = ("z", "l2", "max", "slice", "maa")
+
+
+class Outcome(enum.StrEnum):
+    """How one item ended; the value is the sentence a user reads."""
+
+    PASSED = "agrees with the truth"
+    PASSED_ZERO = "is exactly zero, as the truth is"
+    FAILED = "differs from the truth by more than noise"
+    KILLED = "the defect was seen"
+    SURVIVED = "the defect was not seen"
+    HARMLESS = "survives, and is declared harmless"
+    EQUIVALENT = "survives, and is declared equivalent"
+    INCONCLUSIVE = "no tolerance separates noise from defect"
+    UNVIABLE = "the mutant does not run at all"
+    STALE = "the mutant's text no longer matches the kernel"
+    TIMEOUT = "did not end within its time limit"
+    CRASHED = "took its process down"
+    NO_DEVICE = "needs a device or package that is not here"
+    UNINFORMATIVE = "the truth is below the oracle's own error"
+
+
+class ExitCode(enum.IntEnum):
+    """Exit status of the command line. `worst` picks the one that is reported."""
+
+    OK = 0
+    WRONG = 1
+    USAGE = 2
+    SURVIVORS = 3
+    ROTTEN = 4
+    NOTHING = 5
+    INCONCLUSIVE = 6
+    BUG = 70
+    INTERRUPTED = 130
+
+    @classmethod
+    def worst(cls, *codes: ExitCode) -> ExitCode:
+        """The code that wins: 130 > 70 > 2 > 1 > 4 > 5 > 3 > 6 > 0."""
+        order = (cls.INTERRUPTED, cls.BUG, cls.USAGE, cls.WRONG, cls.ROTTEN, cls.NOTHING, cls.SURVIVORS, cls.INCONCLUSIVE, cls.OK)
+        return min((*codes, cls.OK), key=order.index)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkItem:
+    """One comparison to make. Plain data: any worker can rebuild the rest from the suites on disk.
+
+    Args:
+        op: name of the op.
+        kernel: name of one of its kernels, or a target `module:attr` or `file.py:attr`.
+        case: `str` of the case.
+        mutant: name of a mutant, `canary`, `null`, or nothing for the clean kernel.
+    """
+
+    op: str
+    kernel: str
+    case: str
+    mutant: str = ""
+
+    @property
+    def id(self) -> str:
+        """Unique in a plan."""
+        return f"{self.kernel} {self.mutant or '-'} {self.case}"
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """How far one output or gradient is from the truth.
+
+    Args:
+        quantity: name of the output (`y`, `s_T`) or gradient (`d x`).
+        problem: why it could not be compared (missing, wrong shape or dtype, not finite), or nothing.
+        zero: the truth is structurally zero: `zero-kept` or `zero-broken`, else nothing.
+        checked: elements compared.
+        errors: each metric as a plain number (`l2` relative to the truth's norm, `maa` in 0…1); None is not finite.
+        ratios: each metric as a multiple of the case's rounding unit, which is what bands are about; None is not finite.
+        diluted: `slice` ratio of the last step alone (`last step`) and of one head alone (`one head`), where there is such an axis.
+        spliced: ratios that a zeroed, swapped, 0.1 % scaled, last-step or one-row defect in this very gradient would have had.
+        worst: index of the worst element; got, want: the values there.
+        worst_step: time step of the worst slice; None without a time axis.
+        profile: `slice` ratio of each time step.
+        informative: False where the truth lies below the oracle's own error.
+    """
+
+    quantity: str
+    problem: str = ""
+    zero: str = ""
+    checked: int = 0
+    errors: Mapping[str, float | None] = field(default_factory=dict, hash=False)
+    ratios: Mapping[str, float | None] = field(default_factory=dict, hash=False)
+    diluted: Mapping[str, float | None] = field(default_factory=dict, hash=False)
+    spliced: Mapping[str, float | None] = field(default_factory=dict, hash=False)
+    worst: tuple[int, ...] = ()
+    got: float | None = None
+    want: float | None = None
+    worst_step: int | None = None
+    profile: tuple[float | None, ...] = ()
+    informative: bool = True
+
+
+Status = Literal["measured", "crashed", "timeout", "memory", "raised", "unviable", "stale", "no-device", "no-backward"]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What one item yielded. Judged against bands it becomes a verdict; it never changes once written.
+
+    Args:
+        item: the work item.
+        status: `measured`, or how it failed to be.
+        measurements: outputs first, then gradients.
+        detail: error text, or the signal that ended the process.
+        log: tail of what the kernel wrote to stdout and stderr.
+        seconds: wall time.
+        notes: things seen on the way that are failures by themselves (`overwrites its input x`).
+    """
+
+    item: WorkItem
+    status: Status
+    measurements: tuple[Measurement, ...] = ()
+    detail: str = ""
+    log: str = ""
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Noise and defect of one gradient by one metric, in multiples of the rounding unit.
+
+    Args:
+        op, kernel, dtype, quantity, metric: what it is about; kernel `op-level` serves kernels without mutants of their own.
+        noise: upper quantile of the model noise, from the oracle alone.
+        tolerance: `min(k * noise, sqrt(noise * defect))`; `k * noise` where no defect was measured.
+        measured: worst error of the clean kernel, or None.
+        defect: weakest defect: minimum over mutants of the maximum over cases, or None.
+        weakest: the mutant that it belongs to.
+    """
+
+    op: str
+    kernel: str
+    dtype: str
+    quantity: str
+    metric: str
+    noise: float
+    tolerance: float
+    measured: float | None = None
+    defect: float | None = None
+    weakest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Evidence, judged: the outcome, and the one sentence that says why."""
+
+    item: WorkItem
+    outcome: Outcome
+    why: str = ""
+    evidence: Evidence | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MutantVerdict:
+    """One row of the kill table: a mutant on a kernel and branch, over all cases.
+
+    Args:
+        kernel, mutant, variant: what was run; `form` is `full`, `last step` or `one head`.
+        outcome: KILLED, SURVIVED, …
+        cases, kills: how many cases ran, and in how many the defect was seen.
+        quantity, case: the gradient and the case in which it stood out most, and by what multiple of the tolerance (`margin`).
+        diff: the edit, as a unified diff.
+    """
+
+    kernel: str
+    mutant: str
+    variant: str
+    form: str
+    outcome: Outcome
+    cases: int = 0
+    kills: int = 0
+    quantity: str = ""
+    metric: str = ""
+    case: str = ""
+    margin: float | None = None
+    why: str = ""
+    diff: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run, read back from its folder and judged. Reports are pure functions of it.
+
+    Args:
+        id: name of the run folder.
+        command: what was asked for.
+        op: name of the op.
+        environment: versions, device, platform, seeds.
+        not_run: kernel name to the reason why it was not run here.
+        verdicts: of the clean kernels, case by case.
+        kills: the kill table.
+        bands: one per kernel, dtype, gradient and metric.
+        notes: what a reader must know first (op-level band, which suite was used).
+        planned, done: numbers of items.
+        exit_code: the gate.
+        reasons: why it is not 0, one sentence each.
+    """
+
+    id: str
+    command: str
+    op: str
+    environment: Mapping[str, str] = field(hash=False)
+    not_run: Mapping[str, str] = field(hash=False)
+    verdicts: tuple[Verdict, ...]
+    kills: tuple[MutantVerdict, ...]
+    bands: tuple[Band, ...]
+    notes: tuple[str, ...]
+    planned: int
+    done: int
+    seconds: float
+    exit_code: ExitCode
+    reasons: tuple[str, ...]

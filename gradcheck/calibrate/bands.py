@@ -1,0 +1,126 @@
+"""Bands: per gradient and metric the noise, the tolerance, the weakest defect, and how far they lie apart.
+
+    tolerance = min(k noise, sqrt(noise defect))
+
+The first term keeps a coarse catalogue of defects from admitting a defect of 0.1 %, the second keeps the tolerance in the middle of a
+narrow gap. A gradient has no band, and the run is inconclusive, where by every metric the tolerance exceeds a third of the defect.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from gradcheck._case import Case
+from gradcheck._verdict import CANARY, METRICS, NULL, Band, Evidence, Measurement
+from gradcheck.calibrate.noise import FACTOR, Table
+
+ROOM = 3.0
+"""A tolerance must be below the weakest defect by at least this factor."""
+
+OP_LEVEL = "op-level"
+
+_SPLICED = {"l2": ("zero", "swap", "scale"), "slice": ("last step", "one row")}
+
+Defects = dict[tuple[str, str], tuple[float, str]]
+"""(quantity, metric) to (size in rounding units, name of the weakest defect)."""
+
+
+def bands(op: str, kernel: str, dtype: str, noise: Table, clean: Sequence[Evidence], mutated: Sequence[Evidence]) -> tuple[Band, ...]:
+    """One band per quantity and metric. Without mutants of its own a kernel's defects are those spliced into its gradients."""
+    defects = planted(mutated, noise) if mutated else spliced(clean)
+    measured = _largest(m for one in clean for m in one.measurements)
+    out = []
+    for quantity, row in noise.items():
+        for metric in METRICS:
+            defect, weakest = defects.get((quantity, metric), (None, ""))
+            tolerance = FACTOR * row[metric]
+            if defect is not None and math.isfinite(defect):
+                tolerance = min(tolerance, math.sqrt(row[metric] * defect))
+            worst = measured.get((quantity, metric))
+            out.append(
+                Band(
+                    op=op,
+                    kernel=kernel,
+                    dtype=dtype,
+                    quantity=quantity,
+                    metric=metric,
+                    noise=row[metric],
+                    tolerance=tolerance,
+                    measured=_finite(worst),
+                    defect=_finite(defect),
+                    weakest=weakest if mutated else f"{weakest} (spliced in)" if weakest else "",
+                )
+            )
+    return tuple(out)
+
+
+def planted(mutated: Sequence[Evidence], noise: Table) -> Defects:
+    """The weakest mutant of each quantity and metric: the minimum over mutants and branches of the maximum over cases.
+
+    A mutant counts for the quantities that it moves beyond noise; one that moves none has survived, and is no measure of anything.
+    """
+    groups: dict[tuple[str, str], list[Measurement]] = {}
+    for one in mutated:
+        if one.item.mutant not in {CANARY, NULL}:
+            groups.setdefault((one.item.mutant, Case.parse(one.item.case).variant), []).extend(one.measurements)
+    weakest: Defects = {}
+    for (name, _), measurements in groups.items():
+        for key, size in _largest(measurements).items():
+            quantity, metric = key
+            if size > FACTOR * noise[quantity][metric] and (key not in weakest or size < weakest[key][0]):
+                weakest[key] = size, name
+    return weakest
+
+
+def spliced(clean: Sequence[Evidence]) -> Defects:
+    """The weakest spliced defect of each gradient: the minimum over defects of the maximum over cases."""
+    sizes: dict[tuple[str, str], dict[str, float]] = {}
+    for measurement in (m for one in clean for m in one.measurements):
+        for metric, forms in _SPLICED.items():
+            row = sizes.setdefault((measurement.quantity, metric), {})
+            for form in forms:
+                size = measurement.spliced.get(form)
+                if size is not None:
+                    row[form] = max(row.get(form, 0.0), size)
+    return {key: min((size, form) for form, size in row.items()) for key, row in sizes.items() if row}
+
+
+def separation(band: Band) -> float | None:
+    """Decades between noise and weakest defect."""
+    return math.log10(band.defect / band.noise) if band.defect else None
+
+
+def unseparated(all_bands: Iterable[Band]) -> dict[tuple[str, str, str], Band]:
+    """(kernel, dtype, quantity) of each gradient that has defects but by no metric a tolerance below them; its best band."""
+    groups: dict[tuple[str, str, str], list[Band]] = {}
+    for band in all_bands:
+        if band.defect is not None:
+            groups.setdefault((band.kernel, band.dtype, band.quantity), []).append(band)
+    return {
+        key: max(group, key=lambda band: (band.defect or 0) / band.tolerance)
+        for key, group in groups.items()
+        if all(not (band.tolerance <= (band.defect or 0) / ROOM) for band in group)
+    }
+
+
+def tolerances_of(all_bands: Iterable[Band]) -> dict[str, dict[str, float]]:
+    """Quantity to metric to tolerance, of the bands of one kernel and dtype."""
+    table: dict[str, dict[str, float]] = {}
+    for band in all_bands:
+        table.setdefault(band.quantity, {})[band.metric] = band.tolerance
+    return table
+
+
+def _largest(measurements: Iterable[Measurement]) -> Mapping[tuple[str, str], float]:
+    """The largest ratio of each quantity and metric; inf where one is not finite."""
+    out: dict[tuple[str, str], float] = {}
+    for measurement in measurements:
+        for metric, ratio in measurement.ratios.items():
+            key = measurement.quantity, metric
+            out[key] = max(out.get(key, 0.0), math.inf if ratio is None else ratio)
+    return out
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

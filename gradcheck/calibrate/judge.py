@@ -1,0 +1,149 @@
+"""Evidence against tolerances: the verdict on a clean kernel, and the kill table of its mutants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from gradcheck._case import Case
+from gradcheck._mutant import Mutant
+from gradcheck._verdict import CANARY, NULL, Evidence, Measurement, MutantVerdict, Outcome, Verdict
+
+Tolerances = Mapping[str, Mapping[str, float]]
+"""Quantity to metric to tolerance, in rounding units."""
+
+FORMS = ("full", "last step", "one head")
+
+_UNMEASURED = {
+    "crashed": Outcome.CRASHED,
+    "memory": Outcome.CRASHED,
+    "timeout": Outcome.TIMEOUT,
+    "raised": Outcome.FAILED,
+    "unviable": Outcome.UNVIABLE,
+    "stale": Outcome.STALE,
+    "no-device": Outcome.NO_DEVICE,
+    "no-backward": Outcome.UNINFORMATIVE,
+}
+
+
+def margin(measurement: Measurement, tolerances: Tolerances) -> tuple[float | None, str]:
+    """(largest ratio over tolerance, the metric it belongs to); None stands for beyond all bounds. Above 1 is not within tolerance."""
+    if measurement.problem:
+        return None, measurement.problem
+    if measurement.zero:
+        return (0.0, "zero") if measurement.zero == "zero-kept" else (None, "not exactly zero, as the truth is")
+    worst, by = 0.0, ""
+    for metric, ratio in measurement.ratios.items():
+        tolerance = tolerances[measurement.quantity][metric]
+        if ratio is None:
+            return None, metric
+        if not by or not (ratio / tolerance <= worst):
+            worst, by = ratio / tolerance, metric
+    return worst, by
+
+
+def within(measurement: Measurement, tolerances: Tolerances) -> bool:
+    """Whether the measurement is explained by noise. NaN is not."""
+    size, _ = margin(measurement, tolerances)
+    return size is not None and size <= 1
+
+
+def judge(evidence: Evidence, tolerances: Tolerances) -> Verdict:
+    """The verdict on a clean kernel at one case."""
+    if evidence.status != "measured":
+        return Verdict(evidence.item, _UNMEASURED[evidence.status], evidence.detail, evidence)
+    if evidence.notes:
+        return Verdict(evidence.item, Outcome.FAILED, "; ".join(evidence.notes), evidence)
+    failed = [m for m in evidence.measurements if not within(m, tolerances)]
+    if failed:
+        return Verdict(evidence.item, Outcome.FAILED, "; ".join(_say(m, tolerances) for m in failed), evidence)
+    counted = [m for m in evidence.measurements if m.quantity.startswith("d ")] or list(evidence.measurements)
+    if all(m.zero for m in counted):
+        return Verdict(evidence.item, Outcome.PASSED_ZERO, "", evidence)
+    if not any(m.informative for m in counted):
+        return Verdict(evidence.item, Outcome.UNINFORMATIVE, "", evidence)
+    return Verdict(evidence.item, Outcome.PASSED, "", evidence)
+
+
+def _say(measurement: Measurement, tolerances: Tolerances) -> str:
+    size, metric = margin(measurement, tolerances)
+    where = f" at {list(measurement.worst)}" if measurement.worst else ""
+    step = f", step {measurement.worst_step}" if measurement.worst_step is not None else ""
+    much = metric if size is None else f"{metric} is {size:.3g} times its tolerance"
+    return f"{measurement.quantity}{where}{step}: {much}"
+
+
+def kill_table(
+    evidence: Sequence[Evidence], mutants: Mapping[str, Mutant], tolerances: Mapping[str, Tolerances], diffs: Mapping[tuple[str, str], str]
+) -> tuple[MutantVerdict, ...]:
+    """One row per kernel, mutant, branch and form. `tolerances` is by dtype, `diffs` by (kernel, mutant name)."""
+    groups: dict[tuple[str, str, str], list[Evidence]] = {}
+    for one in evidence:
+        groups.setdefault((one.item.kernel, one.item.mutant, Case.parse(one.item.case).variant), []).append(one)
+    rows = []
+    for (kernel, name, variant), group in groups.items():
+        forms = FORMS if name not in {CANARY, NULL} else FORMS[:1]
+        for form in forms:
+            row = _row(kernel, name, variant, form, group, mutants.get(name), tolerances, diffs.get((kernel, name), ""))
+            if row is not None:
+                rows.append(row)
+    return tuple(rows)
+
+
+def _row(  # noqa: PLR0913 - one row of the table is this much
+    kernel: str,
+    name: str,
+    variant: str,
+    form: str,
+    group: Sequence[Evidence],
+    mutant: Mutant | None,
+    tolerances: Mapping[str, Tolerances],
+    diff: str,
+) -> MutantVerdict | None:
+    best: tuple[float, str, str, str] | None = None  # margin, quantity, metric, case
+    kills = measured = 0
+    for one in group:
+        if one.status != "measured":
+            continue
+        sizes = list(_margins(one.measurements, tolerances[Case.parse(one.item.case).dtype], form))
+        if not sizes:
+            continue
+        measured += 1
+        size, quantity, metric = max(sizes, key=lambda found: found[0])
+        if form == "full" and one.notes:
+            size, metric = float("inf"), one.notes[0]
+        kills += not (size <= 1)
+        if best is None or size > best[0]:
+            best = size, quantity, metric, one.item.case
+    if best is None:
+        return _unmeasured(kernel, name, variant, group, diff) if form == "full" else None
+    outcome, why = Outcome.KILLED if kills else Outcome.SURVIVED, ""
+    if mutant is not None and mutant.expect != "killed":
+        declared = Outcome.EQUIVALENT if mutant.expect == "equivalent" else Outcome.HARMLESS
+        outcome, why = (outcome, f"declared {mutant.expect} ({mutant.reason}), and yet killed") if kills else (declared, mutant.reason)
+    size = best[0] if best[0] < float("inf") else None
+    return MutantVerdict(kernel, name, variant, form, outcome, measured, kills, best[1], best[2], best[3], size, why, diff)
+
+
+def _margins(measurements: Iterable[Measurement], tolerances: Tolerances, form: str) -> Iterable[tuple[float, str, str]]:
+    """(margin, quantity, metric) of each measurement, in this form of the defect."""
+    for measurement in measurements:
+        if form == "full":
+            size, metric = margin(measurement, tolerances)
+            yield (float("inf") if size is None else size), measurement.quantity, metric
+        elif measurement.quantity.startswith("d ") and form in measurement.diluted:
+            ratio = measurement.diluted[form]
+            limit = tolerances[measurement.quantity]["slice"]
+            yield (float("inf") if ratio is None else ratio / limit), measurement.quantity, "slice"
+
+
+def _unmeasured(kernel: str, name: str, variant: str, group: Sequence[Evidence], diff: str) -> MutantVerdict:
+    """A mutant that never came to a comparison: it does not run, hangs, or takes its process down. None of these is a kill."""
+    statuses = {one.status for one in group}
+    detail = group[0].detail
+    if statuses & {"crashed", "memory"}:
+        outcome = Outcome.CRASHED
+    elif "timeout" in statuses:
+        outcome = Outcome.TIMEOUT
+    else:
+        outcome = Outcome.UNVIABLE
+    return MutantVerdict(kernel, name, variant, "full", outcome, why=detail, diff=diff)

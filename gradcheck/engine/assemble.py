@@ -1,0 +1,112 @@
+"""From evidence to a finished run: bands, verdicts, kill table, gate. Pure: what lies in the run folder gives the same run again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from gradcheck._case import Case
+from gradcheck._verdict import Band, Evidence, ExitCode, MutantVerdict, Outcome, Run, Verdict, WorkItem
+from gradcheck.calibrate.bands import bands, tolerances_of
+from gradcheck.calibrate.gate import gate
+from gradcheck.calibrate.judge import Tolerances, judge, kill_table
+from gradcheck.calibrate.noise import Table
+from gradcheck.engine.plan import Plan, Subject
+
+Noises = Mapping[tuple[str, str], Table]
+"""(dtype, dtype in which the state is carried) to noise."""
+
+
+def noise_for(subject: Subject, dtype: str, noises: Noises) -> Table:
+    """The noise that a kernel is allowed on inputs of `dtype`."""
+    return noises[dtype, carried(subject, dtype)]
+
+
+def carried(subject: Subject, dtype: str) -> str:
+    """The dtype in which a kernel carries its state between steps."""
+    return dtype if subject.kernel.carry == "input" else subject.kernel.carry
+
+
+def assemble(  # noqa: PLR0913 - all that a run is made of
+    plan: Plan,
+    evidence: Sequence[Evidence],
+    noises: Noises,
+    *,
+    id_: str,
+    command: str,
+    environment: Mapping[str, str],
+    notes: Sequence[str],
+    planned: int,
+    seconds: float,
+    forward_only: bool,
+) -> Run:
+    """The run that this evidence makes."""
+    all_bands: list[Band] = []
+    verdicts: list[Verdict] = []
+    kills: list[MutantVerdict] = []
+    said = list(notes)
+    skipped = 0
+    for subject in plan.subjects:
+        name = subject.kernel.name
+        clean = [one for one in evidence if one.item.kernel == name and not one.item.mutant]
+        mutated = [one for one in evidence if one.item.kernel == name and one.item.mutant]
+        limits: dict[str, Tolerances] = {}
+        for dtype in dict.fromkeys(case.dtype for case in subject.cases):
+            mine = bands(plan.op.name, name, dtype, noise_for(subject, dtype, noises), _of(clean, dtype), _of(mutated, dtype))
+            all_bands += mine
+            limits[dtype] = tolerances_of(mine)
+        judged = [judge(one, limits[Case.parse(one.item.case).dtype]) for one in clean]
+        verdicts += judged
+        kills += kill_table(mutated, subject.mutants, limits, {(name, mutant): text for mutant, text in subject.diffs.items()})
+        if not_sound(judged) and subject.mutant_items():
+            skipped += len(subject.mutant_items())
+            if subject.mutants:
+                said.append(f"the mutants of {name} were not run: the kernel itself is wrong")
+    done = len(evidence)
+    code, reasons = gate(
+        verdicts,
+        kills,
+        all_bands,
+        missing=planned - skipped - done,
+        absent=plan.absent,
+        rotten=[text for subject in plan.subjects for text in subject.stale],
+        forward_only=forward_only,
+    )
+    return Run(
+        id=id_,
+        command=command,
+        op=plan.op.name,
+        environment=environment,
+        not_run=plan.not_run,
+        verdicts=tuple(verdicts),
+        kills=tuple(kills),
+        bands=tuple(all_bands),
+        notes=tuple(said),
+        planned=planned - skipped,
+        done=done,
+        seconds=seconds,
+        exit_code=code,
+        reasons=reasons,
+    )
+
+
+def not_sound(verdicts: Sequence[Verdict]) -> bool:
+    """Whether a kernel is so wrong that its mutants would mean nothing."""
+    return any(verdict.outcome not in {Outcome.PASSED, Outcome.PASSED_ZERO, Outcome.UNINFORMATIVE} for verdict in verdicts) or any(
+        verdict.evidence is not None and verdict.evidence.status == "no-backward" for verdict in verdicts
+    )
+
+
+def planned_items(plan: Plan) -> tuple[WorkItem, ...]:
+    """Every item in the order in which it is done: all clean kernels first."""
+    clean = [item for subject in plan.subjects for item in subject.clean_items()]
+    return (*clean, *(item for subject in plan.subjects for item in subject.mutant_items()))
+
+
+def interrupted(run: Run) -> Run:
+    """The run as it stands when it was stopped."""
+    return replace(run, exit_code=ExitCode.worst(run.exit_code, ExitCode.INTERRUPTED))
+
+
+def _of(evidence: Sequence[Evidence], dtype: str) -> list[Evidence]:
+    return [one for one in evidence if Case.parse(one.item.case).dtype == dtype]

@@ -1,0 +1,51 @@
+"""Where a run happens: versions, platform, device, commit. Written into the run, so that a figure can be traced."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import gradcheck
+
+
+def environment(cwd: Path) -> dict[str, str]:
+    """Facts about this machine, by name."""
+    return {
+        "gradcheck": gradcheck.__version__,
+        "from": str(Path(str(gradcheck.__file__)).parent),
+        "python": platform.python_version(),
+        "numpy": _version("numpy"),
+        "mlx": _version("mlx"),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "device": device(),
+        "cores": str(os.cpu_count() or 1),
+        "commit": _commit(cwd),
+    }
+
+
+def device() -> str:
+    """What runs MLX kernels here. Told from the platform, without importing MLX, and never more than is known."""
+    if _version("mlx") == "not installed":
+        return "no MLX"
+    return "Apple GPU (MLX)" if platform.system() == "Darwin" and platform.machine() == "arm64" else "CPU (MLX)"
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _commit(cwd: Path) -> str:
+    """Commit of the repository around `cwd`, with a + where the tree has changes; empty outside of one."""
+    try:
+        head = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=cwd, capture_output=True, text=True, timeout=10, check=True)  # noqa: S607
+        dirty = subprocess.run(["git", "status", "--porcelain"], cwd=cwd, capture_output=True, text=True, timeout=10, check=True)  # noqa: S607
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")

@@ -1,0 +1,139 @@
+"""One work item, done in a worker: find the kernel, call it, compare it with the truth. Returns evidence, whatever happens."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from dataclasses import dataclass
+from functools import cache as once
+from pathlib import Path
+
+from gradcheck._case import Case
+from gradcheck._errors import StaleMutant, UsageError
+from gradcheck._kernel import Kernel
+from gradcheck._op import Op
+from gradcheck._verdict import CANARY, Evidence, WorkItem
+from gradcheck.engine.call import NoBackward, call, canary
+from gradcheck.engine.measure import measure
+from gradcheck.engine.target import load_package, load_target
+from gradcheck.engine.truth import know
+from gradcheck.suite import find_op, load
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a worker finds things. Plain data, the same for all items of a run.
+
+    Args:
+        suites: folders of the suites, as the run was told.
+        cwd: folder the run was started in, for suites and relative kernel files.
+    """
+
+    suites: tuple[str, ...]
+    cwd: str
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A work item with all a worker needs to do it.
+
+    Args:
+        item: what to do.
+        source: where things are.
+        kernel: the kernel's declaration.
+        package: folder of the kernel's package to load (the clean one, or a mutant's copy); empty for a plain target.
+        forward_only: leave the gradients unchecked.
+    """
+
+    item: WorkItem
+    source: Source
+    kernel: Kernel
+    package: str = ""
+    forward_only: bool = False
+
+
+def execute(job: Job) -> Evidence:
+    """The evidence of one item. What the kernel raises is part of it; what it does to the process is for the pool to say."""
+    began = time.perf_counter()
+    op, case = _op(job.source, job.item.op), Case.parse(job.item.case)
+    known, problem = know(op, case)
+    try:
+        kernel = _kernel(job.kernel.target, job.package, job.source.cwd)
+    except UsageError as error:
+        return Evidence(job.item, "unviable", detail=str(error), seconds=time.perf_counter() - began)
+    try:
+        got = call(
+            canary(kernel) if job.item.mutant == CANARY else kernel,
+            problem.inputs,
+            problem.cotangents,
+            dtype=case.dtype,
+            output_shapes=tuple(op.output_shapes(case.sizes).values()),
+            differentiable=op.recurrence(case.variant).differentiable,
+            forward_only=job.forward_only,
+        )
+    except NoBackward as error:
+        return Evidence(job.item, "no-backward", detail=str(error), seconds=time.perf_counter() - began)
+    except Exception as error:  # noqa: BLE001 - a kernel may raise anything, and that is its outcome
+        return Evidence(job.item, "raised", detail=describe(error), seconds=time.perf_counter() - began)
+    found = measure(op, case.variant, case.dtype, known.truth, got.outputs, got.gradients)
+    return Evidence(job.item, "measured", found, notes=got.notes, seconds=time.perf_counter() - began)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Ask a worker for what can be known of one case without a kernel."""
+
+    source: Source
+    op: str
+    case: str
+
+
+def prepare(ask: Prepare) -> None:
+    """Compute the truth of a case and the model noise there, into the cache."""
+    know(_op(ask.source, ask.op), Case.parse(ask.case))
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Ask a worker whether a target can be loaded at all."""
+
+    source: Source
+    op: str
+    target: str
+
+
+def probe(ask: Probe) -> str:
+    """Nothing if the target loads and is a kernel of its own; else what is wrong with it."""
+    try:
+        kernel = load_target(ask.target, folder=Path(ask.source.cwd))
+    except (UsageError, StaleMutant) as error:
+        return str(error)
+    op = _op(ask.source, ask.op)
+    if isinstance(kernel, Op) or kernel is op.step or _code(kernel) == _code(op.step):
+        return f"kernel {ask.target!r} is the reference itself: an oracle cannot check itself. Name an implementation of {op.name} instead."
+    return ""
+
+
+def describe(error: BaseException) -> str:
+    """The exception and the last frames of its traceback."""
+    frames = traceback.format_tb(error.__traceback__)[-3:]
+    return f"{type(error).__name__}: {error}\n{''.join(frames)}".rstrip()
+
+
+def _code(thing: object) -> object:
+    return getattr(thing, "__code__", thing)
+
+
+@once
+def _op(source: Source, name: str) -> Op:
+    return find_op(load([Path(path) for path in source.suites], cwd=Path(source.cwd)), name)
+
+
+@once
+def _kernel(target: str, package: str, cwd: str) -> object:
+    if not package:
+        return load_target(target, folder=Path(cwd))
+    where, _, attribute = target.rpartition(":")
+    return load_package(Path(package), where.rpartition(".")[2], attribute)
+
+

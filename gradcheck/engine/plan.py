@@ -1,0 +1,216 @@
+"""What to run: a request, resolved against the suites into kernels, cases and work items, before any work starts."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gradcheck._case import Case
+from gradcheck._errors import StaleMutant, UsageError, unknown
+from gradcheck._kernel import Kernel
+from gradcheck._mutant import Mutant
+from gradcheck._op import Op
+from gradcheck._verdict import CANARY, NULL, WorkItem
+from gradcheck.engine.grid import select
+from gradcheck.engine.mutate import diff
+from gradcheck.engine.truth import cases_of
+from gradcheck.numerics.dtypes import DTYPES
+from gradcheck.suite import Suite, find_op, kernel_package, mutants_of
+
+SENTINEL_CASES = 2
+"""Cases per branch and dtype on which canary and null mutant are run: they either work or they do not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a user asks for. Plain data: it is written into the run folder, and a resumed run reads it back.
+
+    Args:
+        op: name of the op.
+        kernels: names of its kernels, or targets; empty means all of its kernels that can run here.
+        mutants: `none`, `all`, or names with commas.
+        dims, dtypes, regimes, cases: choice of cases, see `grid.select`; empty means the whole covering grid.
+        seed: of the grid: another one draws other numbers for the same sizes and regimes.
+        jobs: worker processes; 0 means one per core.
+        timeout: seconds that one item may take.
+        memory: GiB that a worker may add to what it has after its start.
+        suites: folders of suites beside the built-in one.
+        forward_only: check outputs only.
+    """
+
+    op: str
+    kernels: tuple[str, ...] = ()
+    mutants: str = "none"
+    dims: str = ""
+    dtypes: tuple[str, ...] = ()
+    regimes: tuple[str, ...] = ()
+    cases: tuple[str, ...] = ()
+    seed: int = 0
+    jobs: int = 0
+    timeout: float = 60.0
+    memory: float = 8.0
+    suites: tuple[str, ...] = ()
+    forward_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A kernel to run, with its cases and mutants.
+
+    Args:
+        kernel: its declaration; a stranger's is made up from its target.
+        package: folder of its package; nothing for a stranger's.
+        cases: the cases it is run at.
+        mutants: by name; empty for a stranger's.
+        stale: what is wrong with mutants whose text no longer matches.
+    """
+
+    kernel: Kernel
+    package: str
+    cases: tuple[Case, ...]
+    mutants: dict[str, Mutant]
+    diffs: dict[str, str]
+    stale: tuple[str, ...]
+
+    @property
+    def stranger(self) -> bool:
+        """Whether it is a kernel that the suite does not know."""
+        return not self.package
+
+    def clean_items(self) -> list[WorkItem]:
+        """The kernel as it is, at every case."""
+        return [WorkItem(case.op, self.kernel.name, str(case)) for case in self.cases]
+
+    def mutant_items(self) -> list[WorkItem]:
+        """Canary and null mutant at a few cases, then every mutant at every case."""
+        few = self._few()
+        guards = (CANARY,) if self.stranger else (CANARY, NULL)
+        items = [WorkItem(case.op, self.kernel.name, str(case), name) for name in guards for case in few]
+        return items + [WorkItem(case.op, self.kernel.name, str(case), name) for name in self.mutants for case in self.cases]
+
+    def _few(self) -> list[Case]:
+        taken: dict[tuple[str, str], list[Case]] = {}
+        for case in sorted(self.cases, key=lambda c: c.objective != "all"):
+            group = taken.setdefault((case.variant, case.dtype), [])
+            if len(group) < SENTINEL_CASES:
+                group.append(case)
+        return [case for group in taken.values() for case in group]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that a run does.
+
+    Args:
+        op: what is checked.
+        subjects: the kernels.
+        not_run: kernels of the op that cannot run here, with the reason.
+        absent: those of them that were asked for by name.
+        notes: what a reader must know first.
+    """
+
+    op: Op
+    subjects: tuple[Subject, ...]
+    not_run: dict[str, str]
+    absent: dict[str, str]
+    notes: tuple[str, ...]
+
+
+def make_plan(request: Request, suite: Suite) -> Plan:
+    """Resolve a request.
+
+    Raises:
+        UsageError: a name in it does not exist, or does not fit.
+    """
+    op = find_op(suite, request.op)
+    for dtype in request.dtypes:
+        if dtype not in DTYPES:
+            raise unknown("dtype", dtype, DTYPES)
+    subjects, not_run, absent = [], {}, {}
+    chosen = _mutants(request, suite)
+    for kernel in _kernels(request, op):
+        why = _missing(kernel)
+        if why:
+            not_run[kernel.name] = why
+            if request.kernels:
+                absent[kernel.name] = why
+        else:
+            subjects.append(_subject(request, suite, op, kernel, chosen))
+    applied = {name for subject in subjects for name in subject.mutants} | {text.split()[1].split("/")[1].rstrip(":") for s in subjects for text in s.stale}
+    if request.mutants not in {"all", "none"} and subjects and (idle := [name for name in chosen if name not in applied]):
+        names = ", ".join(subject.kernel.name for subject in subjects)
+        raise UsageError(f"mutant {idle[0]!r} has no edit for the kernel {names}; `gradcheck list mutants --op {op.name}` shows which have")
+    return Plan(op, tuple(subjects), not_run, absent, (*suite.notes, *_notes(request, op, subjects)))
+
+
+def _kernels(request: Request, op: Op) -> list[Kernel]:
+    if not request.kernels:
+        return list(op.kernels)
+    known = {kernel.name: kernel for kernel in op.kernels}
+    out = []
+    for name in dict.fromkeys(request.kernels):
+        if name in known:
+            out.append(known[name])
+        elif ":" in name:
+            out.append(Kernel(name=name, target=name, dtypes=request.dtypes or ("f32",)))
+        else:
+            raise unknown(f"kernel of {op.name}", name, known, "A kernel elsewhere is named as package.module:attr or path/to/file.py:attr.")
+    return out
+
+
+def _missing(kernel: Kernel) -> str:
+    if kernel.requires and importlib.util.find_spec(kernel.requires) is None:
+        return f"needs the package {kernel.requires}, which is not installed: pip install '{kernel.requires}'"
+    return ""
+
+
+def _mutants(request: Request, suite: Suite) -> dict[str, Mutant]:
+    known = {mutant.name: mutant for mutant in mutants_of(suite, request.op)}
+    if request.mutants == "none":
+        return {}
+    if request.mutants == "all":
+        return known
+    names = [name.strip().removeprefix(f"{request.op}/") for name in request.mutants.split(",") if name.strip()]
+    for name in names:
+        if name not in known:
+            raise unknown(f"mutant of {request.op}", name, known, "`all` and `none` are understood too.")
+    return {name: known[name] for name in names}
+
+
+def _subject(request: Request, suite: Suite, op: Op, kernel: Kernel, chosen: dict[str, Mutant]) -> Subject:
+    stranger = kernel not in op.kernels
+    dtypes = [dtype for dtype in kernel.dtypes if dtype in (request.dtypes or kernel.dtypes)]
+    pool = [case for case in cases_of(op, dtypes, request.seed) if case.variant in (kernel.variants or (case.variant,))]
+    cases = select(op, pool, dims=request.dims, dtypes=dtypes, regimes=request.regimes, cases=request.cases) if dtypes else ()
+    if stranger:
+        return Subject(kernel, "", cases, {}, {}, ())
+    package = kernel_package(kernel.target, suite.homes[op.name].path)
+    mutants, diffs, stale = {}, {}, []
+    for name, mutant in chosen.items():
+        edit = mutant.edits.get(kernel.name)
+        if edit is None:
+            continue
+        try:
+            diffs[name] = diff(package, edit, mutant.id)
+        except StaleMutant as error:
+            stale.append(str(error))
+        else:
+            mutants[name] = mutant
+    return Subject(kernel, str(package), cases, mutants, diffs, tuple(stale))
+
+
+def _notes(request: Request, op: Op, subjects: Sequence[Subject]) -> list[str]:
+    notes = []
+    for subject in subjects:
+        if subject.stranger:
+            notes.append(
+                f"band: op-level for {subject.kernel.name}: judged by the model noise of {op.name}; "
+                "its separation comes from defects spliced into its gradients"
+            )
+            if request.mutants == "all":
+                notes.append(f"no mutants apply to {subject.kernel.name}: the suite does not know its source")
+    return notes
+
+

@@ -1,0 +1,321 @@
+"""The run folder `.gradcheck/runs/<id>/`: a plan, one line per finished item, and at the end a summary.
+
+plan.json        written whole before work starts: all that is needed to resume
+verdicts.jsonl   append-only: one line per finished item, each with its own checksum
+run.json         the summary; a run without one is unfinished
+logs/            whatever the workers leave
+lock, pid        held by, and naming, the process that works on the run
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import hashlib
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Self, TypeVar
+
+import filelock
+import msgspec
+
+from gradcheck._errors import GradcheckError, UsageError, unknown
+from gradcheck._verdict import Evidence, WorkItem
+from gradcheck.engine.journal import Journal, Record, open_journal, read_journal
+
+T = TypeVar("T")
+
+FORMAT = 1
+"""Of plan.json and verdicts.jsonl."""
+
+_NEWEST = 10
+_VERDICTS = "verdicts.jsonl"
+
+
+class StoreError(GradcheckError):
+    """A run folder that cannot be read or written: disk full, read-only, damaged, of another version."""
+
+
+class _BusyError(UsageError):
+    """Another process works on the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a run has to do.
+
+    Args:
+        op: name of the op.
+        request: what was asked for: a JSON object that only the engine reads.
+        items: every item, in the order in which they are done.
+        environment: versions, device, platform.
+        digest: of items and sources, see `digest_of`.
+    """
+
+    op: str
+    request: Mapping[str, object] = field(hash=False)
+    items: tuple[WorkItem, ...]
+    environment: Mapping[str, str] = field(hash=False)
+    digest: str
+    format: int = FORMAT
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A run as it lies on disk.
+
+    Args:
+        records: of finished items in the order of writing; the last one where an item has several.
+        damage: a sentence for each line that cannot be used; its item counts as not done.
+        summary: what `finish` was given; None while the run is unfinished.
+    """
+
+    id: str
+    plan: Manifest
+    records: tuple[Record, ...]
+    damage: tuple[str, ...]
+    summary: Mapping[str, object] | None = field(hash=False)
+
+    @property
+    def to_do(self) -> tuple[WorkItem, ...]:
+        """The items of the plan that have no record."""
+        done = {record.evidence.item for record in self.records}
+        return tuple(item for item in self.plan.items if item not in done)
+
+
+@dataclass(slots=True)
+class RunFolder:
+    """A run that this process works on: it holds the lock until `close`, or the end of a `with` block."""
+
+    path: Path
+    plan: Manifest
+    _lock: filelock.BaseFileLock
+    _journal: Journal
+
+    @property
+    def id(self) -> str:
+        """Name of the folder."""
+        return self.path.name
+
+    @property
+    def logs(self) -> Path:
+        """A folder for whatever the workers leave."""
+        return self.path / "logs"
+
+    def append(self, evidence: Evidence, outcome: str) -> None:
+        """Write one finished item. Once this returns, a crash of the process cannot lose it.
+
+        Raises:
+            StoreError: it could not be written. All before it is kept, and the run can be resumed.
+        """
+        with _trouble(self._verdicts, f"the result of {evidence.item.id!r} is not saved, all before it are; {self._next}"):
+            self._journal.append(Record(str(outcome), evidence))
+
+    def finish(self, summary: Mapping[str, object]) -> None:
+        """Write the summary, which says that nothing is left to do. An interrupted run has none, so that it can be resumed.
+
+        Raises:
+            StoreError: it could not be written. The verdicts are kept.
+        """
+        with _trouble(self.path / "run.json", f"the verdicts are saved; {self._next}"):
+            self._journal.sync()
+            _write_whole(self.path / "run.json", summary)
+
+    def close(self) -> None:
+        """Force what was written to disk and let go of the run. A second time does nothing."""
+        try:
+            with _trouble(self._verdicts, f"the last results may not have reached the disk; {self._next}"):
+                self._journal.close()
+        finally:
+            self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def _next(self) -> str:
+        return f"make room or make it writable, then go on with --resume {self.id}"
+
+    @property
+    def _verdicts(self) -> Path:
+        return self.path / _VERDICTS
+
+
+def digest_of(items: Iterable[WorkItem], sources: str) -> str:
+    """Digest of a plan: the same for two runs that would do the same items on the same `sources` (itself a digest)."""
+    return hashlib.sha256(msgspec.json.encode([sources, list(items)])).hexdigest()
+
+
+def create(root: Path, plan: Manifest) -> RunFolder:
+    """Begin a run in the folder `root` (`.gradcheck`), which is made if need be and hidden from git.
+
+    Raises:
+        StoreError: the folder cannot be written.
+    """
+    with _trouble(root, "nothing was run; make room or make it writable"):
+        path = _new_folder(root, plan.op)
+        lock = _hold(path)
+        try:
+            _write_whole(path / "plan.json", plan)
+            return RunFolder(path, plan, lock, open_journal(path / _VERDICTS))
+        except BaseException:
+            lock.release()
+            raise
+
+
+def open_existing(root: Path, run_id: str | None = None) -> RunFolder:
+    """Go on with a run; without an id, with the newest unfinished one that no process works on. A torn last line is mended.
+
+    Raises:
+        UsageError: no such run, nothing to resume, or another process works on it.
+        StoreError: its plan cannot be read, or its folder not be written.
+    """
+    if run_id is not None:
+        return _reopen(_find(root, run_id))
+    busy: UsageError | None = None
+    for path in filter(_is_unfinished, _newest_first(root)):
+        try:
+            return _reopen(path)
+        except _BusyError as error:
+            busy = busy or error
+    raise busy or UsageError(f"no unfinished run in {root / 'runs'}, so there is nothing to resume: leave out --resume to start one")
+
+
+def read(root: Path, run_id: str) -> Stored:
+    """A run as it lies on disk, even while a process works on it. A damaged line costs only its own item.
+
+    Raises:
+        UsageError: no such run.
+        StoreError: its plan or summary cannot be read.
+    """
+    path = _find(root, run_id)
+    plan, summary = _decode(path / "plan.json", Manifest), path / "run.json"
+    with _trouble(path / _VERDICTS, "make it readable"):
+        records, damage = read_journal(path / _VERDICTS)
+    return Stored(path.name, plan, records, damage, _decode(summary, dict[str, object]) if summary.exists() else None)
+
+
+def unfinished(root: Path, digest: str) -> list[str]:
+    """Ids of the unfinished runs of this plan that no process works on, newest first."""
+    return [path.name for path in filter(_is_unfinished, _newest_first(root)) if _head_digest(path) == digest and _is_free(path)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """The part of plan.json that tells whether and for what it is of use; the rest is skipped unread."""
+
+    digest: str
+    format: int
+
+
+def _new_folder(root: Path, op: str) -> Path:
+    (root / "runs").mkdir(parents=True, exist_ok=True)
+    if not (root / ".gitignore").exists():
+        (root / ".gitignore").write_text("*\n", "utf-8")
+    while True:
+        path = root / "runs" / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{op}-{secrets.token_hex(2)}"
+        with contextlib.suppress(FileExistsError):
+            path.mkdir()
+            (path / "logs").mkdir()
+            return path
+
+
+def _newest_first(root: Path) -> list[Path]:
+    """The folders of all runs that have a plan. Their names begin with the second; within one, the file's time decides."""
+    plans = [(plan.parent.name[:15], plan.stat().st_mtime_ns, plan.parent) for plan in (root / "runs").glob("*/plan.json")]
+    return [path for *_, path in sorted(plans, reverse=True)]
+
+
+def _is_unfinished(path: Path) -> bool:
+    return not (path / "run.json").exists()
+
+
+def _find(root: Path, run_id: str) -> Path:
+    paths = {path.name: path for path in _newest_first(root)}
+    if run_id not in paths:
+        near = difflib.get_close_matches(run_id, paths, n=3, cutoff=0.5)
+        raise unknown("run", run_id, {*list(paths)[:_NEWEST], *near}, f"(in {root / 'runs'})")
+    return paths[run_id]
+
+
+def _hold(path: Path) -> filelock.BaseFileLock:
+    lock = filelock.FileLock(path / "lock", timeout=0, thread_local=False)
+    try:
+        lock.acquire()
+    except filelock.Timeout:
+        with contextlib.suppress(OSError):
+            raise _BusyError(f"run {path.name} is being worked on by process {(path / 'pid').read_text()}: wait for it or end it") from None
+        raise _BusyError(f"run {path.name} is being worked on by another process: wait for it or end it") from None
+    try:
+        (path / "pid").write_text(str(os.getpid()), "utf-8")
+    except BaseException:
+        lock.release()
+        raise
+    return lock
+
+
+def _is_free(path: Path) -> bool:
+    """Whether no process works on the run (and one could)."""
+    try:
+        with filelock.FileLock(path / "lock", timeout=0):
+            return True
+    except OSError:  # a Timeout is one too
+        return False
+
+
+def _reopen(path: Path) -> RunFolder:
+    plan = _decode(path / "plan.json", Manifest)
+    with _trouble(path, "make room or make it writable, then resume again"):
+        lock = _hold(path)
+        try:
+            return RunFolder(path, plan, lock, open_journal(path / _VERDICTS))
+        except BaseException:
+            lock.release()
+            raise
+
+
+def _head_digest(path: Path) -> str:
+    """Digest of the plan, or nothing where it cannot be read."""
+    try:
+        return _decode(path / "plan.json", _Head).digest
+    except StoreError:
+        return ""
+
+
+def _decode(path: Path, kind: type[T]) -> T:
+    """The JSON file `path` as `kind`; one of another format is refused, never guessed at."""
+    again = "leave it and start a new run"
+    with _trouble(path, again):
+        content = path.read_bytes()
+    try:
+        if kind is Manifest and (found := msgspec.json.decode(content, type=_Head).format) != FORMAT:
+            raise StoreError(f"{path} has format {found}, this gradcheck reads {FORMAT}: {again}, or use the version that wrote it")
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.DecodeError as error:
+        raise StoreError(f"{path} is damaged ({error}): {again}") from error
+
+
+def _write_whole(path: Path, value: object) -> None:
+    """As JSON, under another name first: the file is never seen half written."""
+    private = path.with_suffix(".tmp")
+    with private.open("wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    private.replace(path)
+
+
+@contextlib.contextmanager
+def _trouble(path: object, then: str) -> Iterator[None]:
+    """Turn an error of the file system into one that names the path and the next step."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"cannot use {path}: {error.strerror or error}. So {then}.") from error

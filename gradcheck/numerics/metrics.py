@@ -1,0 +1,115 @@
+"""How far an array is from the truth: five metrics, each as a plain number and as a multiple of the case's rounding unit.
+
+The rounding unit of element i is `r_i = u * majorant_i + floor`: what one rounding of each term costs (u the unit roundoff of the
+dtype), and the floor what underflow costs. With e_i = max(|got_i - want_i| - error_i, 0), the oracle's own error taken off:
+
+    metric   number                             multiple of the rounding unit
+    z        max e_i / r_i                      the same
+    l2       |e| / |want|                       |e| / |r|
+    max      max e_i / max |want_i|             max e_i / max r_i
+    slice    worst rms(e) of a slice / rms(want)    worst rms(e) / rms(r) of a slice
+    maa      mean |got - want| / (|got| + |want|), 0/0 = 0    over mean min(1, r_i / (2 |want_i|))
+
+A slice fixes one index of one axis: a step, a sequence, a head, …. Measured in r, shape and regime cancel, so one tolerance serves
+all cases. A non-finite value makes every metric None, which no tolerance admits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gradcheck.numerics.dtypes import DType
+from gradcheck.numerics.recurrence import Axes
+
+F64 = npt.NDArray[np.float64]
+METRICS = ("z", "l2", "max", "slice", "maa")
+
+UNDERFLOW = 2.0**-126
+"""Smallest normal float32: kernels of every dtype accumulate in float32, and a product below this may be flushed to 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The metrics of one array.
+
+    Args:
+        errors, ratios: by metric, as in the table above; None is not finite.
+        slices: per axis, the slice ratio of each index.
+        worst: index of the worst element: the first that is not finite, else the largest e_i / r_i.
+    """
+
+    errors: dict[str, float | None]
+    ratios: dict[str, float | None]
+    slices: dict[str, F64]
+    worst: tuple[int, ...]
+
+
+def rounding_unit(majorant: F64, dtype: DType) -> F64:
+    """r = u * majorant + floor, elementwise and above 0."""
+    largest = max(float(majorant.max(initial=0.0)), 1.0)
+    return dtype.u * majorant + dtype.smallest + UNDERFLOW * largest
+
+
+def compare(got: F64, want: F64, error: F64, unit: F64, axes: Axes) -> Comparison:
+    """All metrics of `got` against `want ± error`; `unit` from `rounding_unit`; `axes` names the axes of all four."""
+    if not np.isfinite(got).all():
+        worst = np.unravel_index(int(np.argmax(~np.isfinite(got))), got.shape)
+        nothing: dict[str, float | None] = dict.fromkeys(METRICS)
+        return Comparison(nothing, dict(nothing), {axis: _finite_slices(got, i) for i, axis in enumerate(axes)}, _index(worst))
+    off = np.abs(got - want)
+    e = np.maximum(off - error, 0.0)
+    z = e / unit
+    size = np.abs(want)
+    slices = {axis: np.sqrt(_mean_square(e, i) / _mean_square(unit, i)) for i, axis in enumerate(axes)}
+    worst_rms = max((float(np.sqrt(_mean_square(e, i)).max()) for i in range(got.ndim)), default=float(e.max()))
+    norm, rms, largest = float(np.sqrt((want**2).sum())), float(np.sqrt((want**2).mean())), float(size.max())
+    asymmetry = float(_quotient(off, np.abs(got) + size).mean())
+    expected = float(np.minimum(1.0, _quotient(unit, 2 * size)).mean())
+    errors = {
+        "z": float(z.max()),
+        "l2": _number(float(np.sqrt((off**2).sum())), norm),
+        "max": _number(float(off.max()), largest),
+        "slice": _number(worst_rms, rms),
+        "maa": asymmetry,
+    }
+    ratios = {
+        "z": float(z.max()),
+        "l2": float(np.sqrt((e**2).sum() / (unit**2).sum())),
+        "max": float(e.max() / unit.max()),
+        "slice": max((float(ratio.max()) for ratio in slices.values()), default=float(z.max())),
+        "maa": asymmetry / expected,
+    }
+    worst = np.unravel_index(int(np.argmax(z)), got.shape)
+    return Comparison(dict(errors), dict(ratios), slices, _index(worst))
+
+
+def _mean_square(values: F64, axis: int) -> F64:
+    """Mean of the squares over all axes but one."""
+    other = tuple(i for i in range(values.ndim) if i != axis)
+    return (values**2).mean(other)
+
+
+def _finite_slices(values: F64, axis: int) -> F64:
+    """0 for a slice that is finite, inf for one that is not."""
+    other = tuple(i for i in range(values.ndim) if i != axis)
+    return np.where(np.isfinite(values).all(other), 0.0, np.inf)
+
+
+def _quotient(top: F64, bottom: F64) -> F64:
+    """top / bottom with 0/0 = 0 and x/0 = inf."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(top == 0, 0.0, top / bottom)
+
+
+def _number(top: float, bottom: float) -> float | None:
+    """top / bottom with 0/0 = 0; None where only the bottom is 0."""
+    if top == 0:
+        return 0.0
+    return top / bottom if bottom > 0 else None
+
+
+def _index(at: tuple[np.intp, ...]) -> tuple[int, ...]:
+    return tuple(int(i) for i in at)

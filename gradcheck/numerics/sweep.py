@@ -1,0 +1,86 @@
+"""One call, cut into blocks of time, and the slopes of its steps. Shared by the sweeps over time in `tails` and `costate`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from gradcheck.numerics.differences import HEADROOM, Slope, complex_step, secant, stencil
+from gradcheck.numerics.forward import Sequence, extra_axes
+from gradcheck.numerics.lanes import Lanes, directions
+from gradcheck.numerics.recurrence import Array
+
+BLOCK = 2**15
+"""State elements that are differenced at once: a block with its temporaries stays in a core's cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What every sweep over time needs.
+
+    Args:
+        call: the inputs.
+        states: (T + 1, B, …), as the forward left them.
+        w_y: weights of y, time first.
+        w_s: weights of the final state.
+        carry: dtype to which the state and its cotangent are rounded after each step, or nothing.
+        single: slopes by complex step in single precision (the model of a float32 kernel), no bounds.
+    """
+
+    call: Sequence
+    states: Array
+    w_y: Array
+    w_s: Array
+    carry: str = ""
+    single: bool = False
+
+    def blocks(self) -> list[slice]:
+        """Slices of time, each of about BLOCK state elements, in order."""
+        length = max(1, BLOCK // max(self.states[0].size, 1))
+        return [slice(start, min(start + length, self.call.length)) for start in range(0, self.call.length, length)]
+
+    def weights(self, block: slice) -> tuple[Array, ...]:
+        """The weights of y in `block`, one array per term, each broadcast over the axes that y sums."""
+        recurrence, sizes = self.call.recurrence, self.call.sizes
+        w = self.w_y[block]
+        shapes = [(len(w), *(sizes[axis] for axis in names)) for names in recurrence.terms]
+        spread = [np.expand_dims(w, extra_axes(recurrence, names)) for names in recurrence.terms]
+        return tuple(np.broadcast_to(a, shape) for a, shape in zip(spread, shapes, strict=True))
+
+    def terms(self, block: slice) -> tuple[Array, ...]:
+        """The terms of y in `block`, unperturbed."""
+        recurrence = self.call.recurrence
+        return recurrence.step(**{recurrence.state: self.states[block]}, **self.call.at(block))[1]
+
+    def slopes(self, name: str, here: Lanes, block: slice) -> Iterator[tuple[tuple[int | slice, ...], Slope]]:
+        """Slopes of (state_t, *terms_t) in input `name` for all t of `block`, one direction at a time."""
+        recurrence = self.call.recurrence
+        given = self.call.at(block) | {recurrence.state: self.states[block]}
+        point = given.pop(name)
+
+        def step(moved: Array) -> tuple[Array, ...]:
+            state, terms = recurrence.step(**given, **{name: moved})
+            return state, *terms
+
+        h = None if self.single or name not in recurrence.linear else self._large_step(block, point)
+        for index, direction in directions(here, point.shape[1:], point.dtype):
+            if self.single:
+                yield index, complex_step(step, point, direction)
+            elif h is None:
+                yield index, stencil(step, point, direction)
+            else:
+                yield index, secant(step, point, direction, h)
+
+    def _large_step(self, block: slice, point: Array) -> Array:
+        """2^k, per step, well above all that a linear input competes with: itself and the states before and after."""
+        after = slice(block.start + 1, block.stop + 1)
+        sizes = [np.abs(a.reshape(a.shape[0], -1)).max(1) for a in (point, self.states[block], self.states[after])]
+        largest = np.maximum(np.maximum(sizes[0], np.maximum(sizes[1], sizes[2])), 1.0)
+        return HEADROOM * np.exp2(np.ceil(np.log2(largest)))
+
+
+def magnitudes(arrays: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Absolute values, array by array."""
+    return tuple(np.abs(a) for a in arrays)

@@ -1,0 +1,111 @@
+"""How a worker is born and how it is killed: the multiprocessing context that is given to pebble."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.context import SpawnContext, SpawnProcess
+
+# Kernels are timed and compared: one thread each, whatever numpy, MLX or numba would take.
+PINNED = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "VECLIB_MAXIMUM_THREADS": "1",
+    "NUMBA_NUM_THREADS": "1",
+}
+
+EXIT_ZERO = 256  # no real status; see WorkerProcess.exitcode
+
+_GRACE = 0.25  # seconds; see WorkerProcess.is_alive
+_starting = threading.Lock()  # two runs in one process must not restore each other's environment
+
+
+class WorkerProcess(SpawnProcess):
+    """A spawned process that suits pebble, which judges workers by `is_alive` and `exitcode` and stops them by `terminate`."""
+
+    def __init__(self, exits: dict[int, int], **options: object) -> None:
+        super().__init__(**options)  # type: ignore[arg-type] # pebble's own keywords, passed through
+        self._exits = exits
+        self._seen_dead: float | None = None
+        self._stopped = False
+
+    def start(self) -> None:
+        """Start with pinned threads and SIGINT blocked, so that Ctrl-C during its imports prints no traceback."""
+        with _starting, _pinned_environment(), _blocked(signal.SIGINT):
+            super().start()
+
+    def terminate(self) -> None:
+        """Kill at once: pebble's SIGTERM would wait 3 s for a hang that ignores it, while no other worker can send its result."""
+        self._stopped = True
+        if self.pid is not None and super().is_alive():
+            kill_group(self.pid)
+            super().kill()
+
+    def is_alive(self) -> bool:
+        """Whether it lives, or died so lately that its word of which item it had taken may still be unread.
+
+        Pebble reads that word in another thread. When the parent is busy, death is seen first about once in ten times, and the item is lost.
+        """
+        if super().is_alive():
+            return True
+        if self._stopped or self.pid is None:
+            return False
+        now = time.monotonic()
+        if self._seen_dead is None:
+            self._seen_dead = now
+            self._exits[self.pid] = self.exitcode or 0
+        return now - self._seen_dead < _GRACE
+
+    @property
+    def exitcode(self) -> int | None:
+        """As in `Process`, but pebble takes status 0 for a worker that retired and waits for its answer: here no worker retires."""
+        status = super().exitcode
+        return EXIT_ZERO if status == 0 else status
+
+
+class Spawn(SpawnContext):
+    """Spawned, never forked: MLX does not survive a fork. `exits` has the status of each worker that ended by itself, by pid."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.exits: dict[int, int] = {}
+
+    def Process(self, **options: object) -> WorkerProcess:  # type: ignore[override] # noqa: N802 - the name pebble calls
+        """A process that is not yet started."""
+        return WorkerProcess(self.exits, **options)
+
+
+def kill_group(pid: int) -> None:
+    """Kill a worker and what its kernel forked; a worker leads a process group of its own once it is ready."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):  # not ready yet, or all gone (macOS answers EPERM for zombies)
+        return
+
+
+@contextmanager
+def _pinned_environment() -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in PINNED}
+    os.environ.update(PINNED)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _blocked(number: signal.Signals) -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

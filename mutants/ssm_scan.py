@@ -1,0 +1,47 @@
+"""Mistakes people make in the backward of a selective scan: the five of the public test table that this project began with.
+
+`G` is the adjoint of the state, walked back in time; see the docstring of the kernel.
+"""
+# ruff: noqa: N816 - dA, dS and dC are the symbols of the literature
+
+from gradcheck import Edit, Mutant
+
+drop_dA_path = Mutant(
+    op="ssm_scan",
+    defect="dropped-term",
+    why="d(dt) loses what flows through the decay exp(softplus(dt) A): only the path through the input is left",
+    seen_in="ggml fork, S1-31 SSM_SCAN_BACK, its table of five mutations; a path of the adjoint dropped: fla-org/flash-linear-attention#875",
+    edits={"mlx": Edit("mlx.py", "dstep = input_path + dA_path", "dstep = input_path")},
+)
+
+seed_ds_with_zeros = Mutant(
+    op="ssm_scan",
+    defect="wrong-seed",
+    why="the reverse recurrence starts at zero: the cotangent of the final state is ignored",
+    seen_in="ggml fork, S1-31 SSM_SCAN_BACK, its table of five mutations; open-lm-engine/accelerated-model-architectures#445",
+    edits={"mlx": Edit("mlx.py", "carried = ds_T[None]", "carried = mx.zeros_like(ds_T[None])")},
+)
+
+drop_y_in_dS = Mutant(
+    op="ssm_scan",
+    defect="dropped-term",
+    why="the adjoint of the state loses dy (outer) C: outputs send nothing back through the state",
+    seen_in="ggml fork, S1-31 SSM_SCAN_BACK, its table of five mutations",
+    edits={"mlx": Edit("mlx.py", "G = carried + read", "G = carried")},
+)
+
+previous_state_in_dC = Mutant(
+    op="ssm_scan",
+    defect="off-by-one-time",
+    why="dC reads the state before the step, but y is read from the state after it",
+    seen_in="ggml fork, S1-31 SSM_SCAN_BACK, its table of five mutations; a gradient one step off: fla-org/flash-linear-attention#77",
+    edits={"mlx": Edit("mlx.py", "dC = (dy[..., None] * S_after)", "dC = (dy[..., None] * S_before)")},
+)
+
+drop_softplus_slope = Mutant(
+    op="ssm_scan",
+    defect="wrong-activation-deriv",
+    why="the gradient of softplus(dt) is returned as that of dt: the factor sigmoid(dt) is missing",
+    seen_in="ggml fork, S1-31 SSM_SCAN_BACK, its table of five mutations",
+    edits={"mlx": Edit("mlx.py", "ddt = dstep * _softplus_slope(_time_first(dt))", "ddt = dstep")},
+)

@@ -1,0 +1,83 @@
+#!/usr/bin/env -S uv run --script
+# /// script
+# dependencies = ["nox>=2025.11"]
+# ///
+"""Every chore of this repository. `nox` runs the tests; `nox -l` lists the rest."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.11"
+nox.options.default_venv_backend = "uv|virtualenv"
+nox.options.reuse_venv = "yes"
+nox.options.sessions = ["tests"]
+
+PYPROJECT = nox.project.load_toml("pyproject.toml")
+
+
+def group(name: str) -> tuple[str, ...]:
+    """The requirements of a dependency group of pyproject.toml."""
+    return nox.project.dependency_groups(PYPROJECT, name)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the fast tests against the checkout: `nox -s tests -- tests/unit/suite`."""
+    session.install("-e.", *group("test"))
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style, formatting, and who imports whom."""
+    session.install(*group("lint"))
+    session.run("ruff", "check")
+    session.run("ruff", "format", "--check")
+    session.run("lint-imports")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check types with mypy."""
+    session.install("-e.", *group("types"))
+    session.run("mypy", *session.posargs)
+
+
+@nox.session
+def wheel(session: nox.Session) -> None:
+    """Build the wheel from the sdist, and test that wheel away from the checkout."""
+    session.install(*group("build"), *group("test"))
+    with tempfile.TemporaryDirectory() as folder:  # not nox's own: that lies inside the checkout, which would be found from there
+        away = Path(folder).resolve()
+        session.run("python", "-m", "build", "--outdir", str(away / "dist"))
+        (built,) = (away / "dist").glob("*.whl")
+        session.install(str(built))
+        session.install("--force-reinstall", "--no-deps", str(built))  # the same version may be there from the last time
+        shutil.copytree("tests", away / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+        config = ["-c", str(Path("pyproject.toml").resolve()), "--rootdir", str(away), "-o", f"pythonpath={away}"]
+        with session.chdir(away):
+            session.run("gradcheck", "lint")
+            session.run("pytest", *config, "-m", "not slow and not checkout", *(session.posargs or ["tests"]))
+
+
+@nox.session
+def slow(session: nox.Session) -> None:
+    """Run the tests that take more than ten seconds."""
+    session.install("-e.", *group("test"))
+    session.run("pytest", "-m", "slow", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure speed and memory against the ratios that are promised."""
+    session.install("-e.", *group("test"))
+    session.run("pytest", "benchmarks", *session.posargs)
+
+
+if __name__ == "__main__":
+    nox.main()

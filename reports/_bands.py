@@ -1,0 +1,160 @@
+"""The calibration table: noise, what was measured, tolerance and the weakest defect of each output and gradient."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gradcheck import Band, Outcome, Run
+from rich.box import SIMPLE_HEAD
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ._facts import Seen, by_quantity, dtypes, find, kernels, over, seen, separation
+from ._text import line, number, say
+
+_WIDE = 104  # columns from which the log scale and the worst element fit
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One output or gradient over all cases of a kernel and dtype."""
+
+    quantity: str
+    measured: tuple[Seen, ...]
+    bands: tuple[Band, ...]
+
+    @property
+    def failed(self) -> bool:
+        return any(s.failed for s in self.measured)
+
+    @property
+    def told(self) -> bool:
+        """Whether any case could tell anything."""
+        return any(s.measurement.informative and (s.measurement.checked or s.measurement.problem) for s in self.measured)
+
+    @property
+    def worst(self) -> Seen | None:
+        """The case that is furthest off."""
+        return max(self.measured, key=lambda s: (s.failed, s.excess), default=None)
+
+    @property
+    def band(self) -> Band | None:
+        """The metric worth showing: where it fails, the one that is exceeded most; else the one that separates best."""
+        if self.failed and self.worst:
+            return self.worst.deciding
+        return max(self.bands, key=lambda band: separation(band) or 0.0, default=None)
+
+    def error(self, band: Band) -> float | None:
+        """Worst error of the clean kernel by the band's metric, over all cases; None where nothing was measured or it is not finite."""
+        ratios = [s.measurement.ratios[band.metric] for s in self.measured if band.metric in s.measurement.ratios]
+        return max(ratios, key=lambda ratio: over(ratio, 1.0)) if ratios else band.measured
+
+
+def calibration(run: Run, width: int) -> Iterator[RenderableType]:
+    """One table per kernel and dtype, then one caption for all of them."""
+    table = by_quantity(run)
+    drawn = False
+    for kernel in kernels(run):
+        for dtype in dtypes(run, kernel):
+            rows = _rows(list(seen(run, kernel, dtype)), kernel, dtype, table)
+            if not rows:
+                continue
+            drawn = True
+            level = " · band: op-level" if any(row.band and row.band.kernel == "op-level" for row in rows) else ""
+            yield say("\n", (line(kernel), "bold"), f" · {dtype}", (level, "yellow"))
+            yield _draw(rows, width)
+    if drawn:
+        yield Padding(_caption(width), (0, 0, 0, 2))
+
+
+def _rows(measured: Sequence[Seen], kernel: str, dtype: str, table: dict[tuple[str, str, str], tuple[Band, ...]]) -> list[_Row]:
+    names = dict.fromkeys(s.measurement.quantity for s in measured)
+    return [_Row(n, tuple(s for s in measured if s.measurement.quantity == n), find(table, kernel, dtype, n)) for n in names]
+
+
+def _draw(rows: Sequence[_Row], width: int) -> Table:
+    wide = width >= _WIDE
+    scale = min(max(width - 102, 14), 24) if wide else 0  # the names of mutants come first
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0, header_style="dim", border_style="dim")
+    table.add_column("", no_wrap=True)
+    table.add_column("metric", style="dim", no_wrap=True)
+    for heading in ("noise", "measured", "tolerance", "defect", "decades"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    if wide:
+        table.add_column("", no_wrap=True)
+    table.add_column(" weakest defect", style="dim", overflow="ellipsis")
+    if wide:
+        table.add_column("worst at", no_wrap=True)
+    table.add_column("step", justify="right", no_wrap=True)
+    ends = _ends(rows)
+    for row, following in zip(rows, [*rows[1:], None], strict=True):
+        outputs_end = following is not None and following.quantity.startswith("d ") and not row.quantity.startswith("d ")
+        table.add_row(*_cells(row, scale, ends), end_section=outputs_end)
+    return table
+
+
+def _cells(row: _Row, scale: int, ends: tuple[float, float]) -> list[Text]:
+    mark, style = ("✗", "bold red") if row.failed else ("✓", "green") if row.told else ("?", "yellow")
+    nothing = Text("–")
+    cells = [say((f"{mark} ", style), (f"{line(row.quantity)} ", style if row.failed else "bold"))]
+    band = row.band
+    if band is None:
+        cells += [nothing] * (8 if scale else 7)
+    else:
+        error, decades = row.error(band), separation(band)
+        cells += [
+            Text(band.metric),
+            Text(number(band.noise)),
+            say((_measured(row, error), "bold red" if over(error, band.tolerance) > 1 and row.told else "")),
+            Text(number(band.tolerance)),
+            nothing if band.defect is None else Text(number(band.defect)),
+            nothing if decades is None else say((f"{decades:.1f}", "bold")),
+            *([say(" ") + _scale(band, error if row.told else 0.0, ends, scale)] if scale else []),
+            Text(f" {line(band.weakest)}" if band.weakest else " –"),
+        ]
+    worst = row.worst.measurement if row.worst else None
+    if scale:
+        cells.append(Text(str(list(worst.worst))) if worst and worst.worst else nothing)
+    cells.append(Text(str(worst.worst_step)) if worst and worst.worst_step is not None else nothing)
+    return cells
+
+
+def _measured(row: _Row, error: float | None) -> str:
+    """The worst error; `invalid` where a case returned what cannot be compared."""
+    if not row.told:
+        return "–"
+    return "invalid" if error is None else number(error)
+
+
+def _ends(rows: Sequence[_Row]) -> tuple[float, float]:
+    """Decades that the scale of a table spans: one scale, so that its rows can be compared."""
+    marks = [m for row in rows if (b := row.band) for m in (b.noise, b.tolerance, b.defect, row.error(b)) if m and 0 < m < math.inf]
+    return (math.floor(math.log10(min(marks))), math.ceil(math.log10(max(marks)))) if marks else (0.0, 1.0)
+
+
+def _scale(band: Band, error: float | None, ends: tuple[float, float], width: int) -> Text:
+    """Noise, tolerance, weakest defect and the measured error on one log scale; where two meet, the measured error is on top."""
+    low, high = ends
+    wrong = over(error, band.tolerance) > 1
+    cells: list[tuple[str, str]] = [("·", "dim")] * width
+    for mark, glyph, style in (
+        (band.noise, "○", ""),
+        (band.defect, "◆", "yellow"),
+        (band.tolerance, "┃", "cyan"),
+        (math.inf if error is None else error, "●", "bold red" if wrong else "green"),
+    ):
+        if mark:
+            share = 1.0 if math.isinf(mark) else (math.log10(mark) - low) / max(high - low, 1.0)
+            cells[min(max(round(share * (width - 1)), 0), width - 1)] = (glyph, style)
+    return Text.assemble(*cells)
+
+
+def _caption(width: int) -> Text:
+    legend = "\n○ noise  ● measured  ┃ tolerance  ◆ weakest defect, on one log scale" if width >= _WIDE else ""
+    unit = "In multiples of the case's rounding unit u·Σ|terms|, worst case each; decades = log10(defect / noise). "
+    which = "Metric: the one that separates best or, where a row fails, is exceeded most."
+    return say((unit + which + legend, "dim"))

@@ -1,0 +1,133 @@
+"""The kill table: which mutant was seen, on which kernel and branch, in full and diluted; and the diffs of those that were not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gradcheck import MutantVerdict, Outcome, Run
+from rich.box import SIMPLE_HEAD
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ._facts import replay
+from ._text import command, count, line, number, safe, say, words
+
+CONTROLS = ("canary", "null")
+FORMS = ("full", "last step", "one head")
+_STYLE = {
+    Outcome.KILLED: "green",
+    Outcome.SURVIVED: "bold red",
+    Outcome.HARMLESS: "dim",
+    Outcome.EQUIVALENT: "dim",
+    Outcome.STALE: "bold red",
+    Outcome.UNVIABLE: "bold red",
+}
+
+
+def mutants(run: Run) -> tuple[MutantVerdict, ...]:
+    """The kill table without canary and null mutant, which stand outside every count."""
+    return tuple(row for row in run.kills if row.mutant not in CONTROLS)
+
+
+def score(run: Run) -> str:
+    """`5 of 5 mutants killed`: killed in every kernel and branch in which it was run in full; declared survivors are not counted."""
+    whole = [row for row in mutants(run) if row.form == "full" and row.outcome not in (Outcome.HARMLESS, Outcome.EQUIVALENT)]
+    names = {row.mutant for row in whole}
+    killed = names - {row.mutant for row in whole if row.outcome is not Outcome.KILLED}
+    return f"{len(killed)} of {count(len(names), 'mutant')} killed" if names else ""
+
+
+def kill_table(run: Run, width: int) -> Iterator[RenderableType]:
+    """Mutants by kernel and branch; then canary and null mutant, on their own."""
+    rows = mutants(run)
+    if rows:
+        yield say("\n", ("mutants", "bold"), f" · {score(run) or 'all declared harmless or equivalent'}")
+        yield _draw(rows, width)
+        caption = "Cases in which the defect was seen, of those run; the gradient that saw it best, and by what multiple of its tolerance."
+        yield Padding(say((caption, "dim")), (0, 0, 0, 2))
+    for kernel, control in dict.fromkeys((row.kernel, row.mutant) for row in run.kills if row.mutant in CONTROLS):
+        yield _control([row for row in run.kills if (row.kernel, row.mutant) == (kernel, control)])
+
+
+def _draw(rows: Sequence[MutantVerdict], width: int) -> Table:
+    forms = [form for form in FORMS if any(row.form == form for row in rows)]
+    many, branches = len({row.kernel for row in rows}) > 1, any(row.variant for row in rows)
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1), header_style="dim", border_style="dim")
+    table.add_column("mutant", overflow="ellipsis", no_wrap=True)
+    if many:
+        table.add_column("kernel", overflow="ellipsis", no_wrap=True)
+    if branches:
+        table.add_column("branch", no_wrap=True, style="dim")
+    for form in forms:
+        table.add_column(form, no_wrap=True)
+    where = dict.fromkeys((row.mutant, row.kernel, row.variant) for row in rows)
+    shown = ""
+    for mutant, kernel, variant in where:
+        own = {row.form: row for row in rows if (row.mutant, row.kernel, row.variant) == (mutant, kernel, variant)}
+        cells = [Text(line(mutant) if mutant != shown else "")]
+        cells += [Text(line(kernel))] if many else []
+        cells += [Text(line(variant))] if branches else []
+        table.add_row(*cells, *(_cell(own.get(form), width) for form in forms))
+        shown = mutant
+    return table
+
+
+def _cell(row: MutantVerdict | None, width: int) -> Text:
+    if row is None:
+        return say(("–", "dim"))
+    style = _STYLE.get(row.outcome, "yellow")
+    tally = f"{row.kills}/{row.cases}"
+    if row.outcome is Outcome.KILLED:
+        best = f"  {line(row.quantity)} " if width >= 100 or row.form == "full" else " "
+        return say((tally, style), best, ("" if row.margin is None else f"×{number(row.margin)}", "dim"))
+    return say((f"{row.outcome.name} {tally if row.cases else ''}".rstrip(), style))
+
+
+def _control(rows: Sequence[MutantVerdict]) -> Padding:
+    """One line for the canary (must die) or the null mutant (must survive) of a kernel, over its branches."""
+    must_die = rows[0].mutant == "canary"
+    allowed = (Outcome.KILLED,) if must_die else (Outcome.SURVIVED, Outcome.HARMLESS, Outcome.EQUIVALENT)
+    bad = [row for row in rows if row.outcome not in allowed]
+    what = "canary (gradients of zeros)" if must_die else "null mutant (an edit that changes nothing)"
+    tallies = ", ".join(" ".join(filter(None, (line(row.variant), _form(row), f"{row.kills}/{row.cases}"))) for row in rows)
+    good = "seen, as it must be" if must_die else "left alone, as it must be"
+    end = f"{words(dict.fromkeys(row.outcome.name for row in bad))}: these results cannot be trusted" if bad else good
+    mark = ("✗ ", "bold red") if bad else ("✓ ", "green")
+    return Padding(say(mark, f"{what} of {line(rows[0].kernel)} ", (end, "bold red" if bad else ""), (f"  {tallies}", "dim")), (0, 0, 0, 2))
+
+
+def _form(row: MutantVerdict) -> str:
+    return "" if row.form == "full" else row.form
+
+
+def unseen(run: Run, width: int) -> Iterator[RenderableType]:
+    """Every mutant that was neither killed nor declared: where, why it matters, its diff and how to try it again."""
+    settled = (Outcome.KILLED, Outcome.HARMLESS, Outcome.EQUIVALENT)
+    lost = [row for row in mutants(run) if row.outcome not in settled]
+    for kernel, mutant, outcome in dict.fromkeys((row.kernel, row.mutant, row.outcome) for row in lost):
+        rows = [row for row in lost if (row.kernel, row.mutant, row.outcome) == (kernel, mutant, outcome)]
+        where = words(f"{line(row.variant)} {_form(row) or 'in full'}".strip() for row in rows)
+        style = _STYLE.get(outcome, "bold yellow")
+        yield say("\n", (f"{outcome.name} ", style), (line(mutant), "bold"), f" on {line(kernel)}, {where}: {outcome.value}")
+        for why in dict.fromkeys(line(row.why) for row in rows if row.why):
+            yield Padding(Text(why), (0, 0, 0, 2))
+        diff = next((row.diff for row in rows if row.diff), "")
+        if diff:
+            yield Padding(_diff(diff), (0, 0, 0, 4))
+        case = next((row.case for row in rows if row.case), "")
+        if case:
+            again = command([line(word) for word in replay(run, kernel, case, mutant)], width - 10)
+            yield Padding(say(("replay  ", "dim"), again.replace("\n", "\n        ")), (0, 0, 0, 2))
+
+
+def _diff(diff: str) -> Text:
+    """A unified diff in the usual colours."""
+    text = Text(overflow="fold")
+    for row in safe(diff).rstrip("\n").split("\n"):
+        head = row.startswith(("+++", "---"))
+        style = "dim" if head else {"+": "green", "-": "red", "@": "cyan"}.get(row[:1], "")
+        text.append(row + "\n", style=style)
+    text.right_crop(1)
+    return text

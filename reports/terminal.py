@@ -1,0 +1,139 @@
+"""The report for a terminal: headline, calibration, kill table, failures, survivors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import StringIO
+
+from gradcheck import Case, ExitCode, Outcome, Run, report
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ._bands import calibration
+from ._facts import GOOD, WRONG, gradients, kernels, seen
+from ._failures import failures
+from ._kills import kill_table, score, unseen
+from ._text import count, line, say, words
+
+_GATE = {
+    ExitCode.OK: ("PASS", "bold green", "the kernels agree with the truth and the gate is met"),
+    ExitCode.WRONG: ("FAIL", "bold red", "a kernel is wrong"),
+    ExitCode.USAGE: ("USAGE", "bold red", "usage or configuration"),
+    ExitCode.SURVIVORS: ("FAIL", "bold red", "mutants survived beyond the gate"),
+    ExitCode.ROTTEN: ("ROTTEN", "bold red", "the suite is rotten: a mutant is stale, ambiguous or unviable, or a control went wrong"),
+    ExitCode.NOTHING: ("NOTHING CHECKED", "bold red", "nothing was checked"),
+    ExitCode.INCONCLUSIVE: ("INCONCLUSIVE", "bold yellow", "no room for a tolerance, a time limit, a missing device, or an unfinished run"),
+    ExitCode.BUG: ("BUG", "bold red", "a bug in gradcheck"),
+    ExitCode.INTERRUPTED: ("INTERRUPTED", "bold yellow", "interrupted; the run can be resumed"),
+}
+
+
+@report(suffix=".txt")
+def terminal(run: Run, *, width: int = 110, colour: bool = False) -> str:
+    """`run` as an expert would screenshot it: the verdict first, then what it rests on, then every failure with its replay line."""
+    console = Console(
+        file=StringIO(), width=width, height=100, force_terminal=colour, color_system="standard" if colour else None,
+        no_color=False, force_jupyter=False, highlight=False, markup=False, emoji=False, legacy_windows=False,
+    )  # fmt: skip  # everything that rich would otherwise ask the environment for
+    for block in _blocks(run, width):
+        console.print(block)
+    written = console.file
+    assert isinstance(written, StringIO)
+    return "\n".join(row.rstrip() for row in written.getvalue().split("\n"))
+
+
+def _blocks(run: Run, width: int) -> Iterator[RenderableType]:
+    yield _sentence(run)
+    yield ""
+    yield _headline(run)
+    yield from calibration(run, width)
+    yield from kill_table(run, width)
+    yield from failures(run, width)
+    yield from unseen(run, width)
+    yield _footer(run)
+
+
+def _sentence(run: Run) -> Text:
+    badge, style, _ = _GATE[run.exit_code]
+    parts = [_judgement(run, kernel) for kernel in kernels(run)]
+    if not parts:
+        parts.append("no kernel was compared with the truth")
+    if killed := score(run):
+        parts.append(killed)
+    return say((f"{badge}  ", style), (f"{line(run.op)}: {'; '.join(parts)}", "bold"))
+
+
+def _judgement(run: Run, kernel: str) -> str:
+    """What can be said of one kernel. Only one whose every case passed agrees with the truth."""
+    outcomes = [verdict.outcome for verdict in run.verdicts if verdict.item.kernel == kernel]
+    name = line(kernel)
+    if any(outcome in WRONG for outcome in outcomes):
+        bad = dict.fromkeys(line(s.measurement.quantity) for s in seen(run, kernel) if s.failed)
+        crashed = Outcome.CRASHED in outcomes
+        return (
+            f"{name} is wrong in {words(bad)}{', and crashes' if crashed else ''}"
+            if bad
+            else f"{name} {'crashes' if crashed else 'is wrong'}"
+        )
+    if any(outcome not in GOOD for outcome in outcomes):
+        return f"{name} is undecided in {sum(outcome not in GOOD for outcome in outcomes)} of {count(len(outcomes), 'case')}"
+    agrees = f"{name} agrees with the truth{' so far' if run.done < run.planned else ''}"
+    return agrees if gradients(list(seen(run, kernel))) else f"{agrees} in its outputs, 0 gradients checked"
+
+
+def _headline(run: Run) -> Table:
+    """What the sentence rests on, one aligned line each."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    shown = ""
+    for label, text in _statements(run):
+        grid.add_row(label if label != shown else "", text)
+        shown = label
+    return grid
+
+
+def _statements(run: Run) -> Iterator[tuple[str, Text]]:
+    for reason in run.reasons:
+        yield "because", say((line(reason), "red" if run.exit_code is ExitCode.WRONG else "yellow"))
+    for kernel in kernels(run):
+        yield "checked", _checked(run, kernel)
+    for kernel, reason in run.not_run.items():
+        yield "not run", say((f"{line(kernel)}: {line(reason)}", "yellow"))
+    outcomes = [verdict.outcome for verdict in run.verdicts]
+    if set(outcomes) - {Outcome.PASSED}:
+        for outcome in dict.fromkeys(sorted(outcomes, key=list(Outcome).index)):
+            style = "" if outcome in GOOD else "yellow"
+            yield "of these", say((f"{count(outcomes.count(outcome), 'case')} {outcome.name}: {outcome.value}", style))
+    if run.done < run.planned:
+        left = f"{run.done:,} of {count(run.planned, 'item')} done; go on with: gradcheck run --resume {line(run.id)}"
+        yield "unfinished", say((left, "yellow"))
+    for note in run.notes:
+        yield "note", Text(line(note))
+    if run.environment:
+        yield "on", say((" · ".join(f"{line(k)} {line(v)}" for k, v in run.environment.items()), "dim"))
+
+
+def _checked(run: Run, kernel: str) -> Text:
+    cases = [Case.parse(verdict.item.case) for verdict in run.verdicts if verdict.item.kernel == kernel]
+    measured = list(seen(run, kernel))
+    names = gradients(measured)
+    branches = [f"{sum(case.variant == v for case in cases)} {line(v)}" for v in dict.fromkeys(case.variant for case in cases) if v]
+    listed = f" ({' '.join(map(line, names))})" if names else ""
+    parts = (
+        count(len(cases), "case") + (f" ({', '.join(branches)})" if branches else ""),
+        " ".join(dict.fromkeys(case.dtype for case in cases)),
+        f"{count(len(names), 'gradient')} checked{listed}",
+        f"{count(sum(s.measurement.checked for s in measured), 'element')} compared",
+    )
+    return say((line(kernel), "bold"), f": {', '.join(parts)}")
+
+
+def _footer(run: Run) -> Text:
+    _, style, meaning = _GATE[run.exit_code]
+    return say(
+        (f"\n.gradcheck/runs/{line(run.id)}/ · {count(run.done, 'item')} · {run.seconds:.1f} s\n", "dim"),
+        (f"exit {int(run.exit_code)}", style),
+        (f": {meaning}", "dim"),
+    )
