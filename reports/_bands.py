@@ -6,17 +6,21 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gradcheck import Band, Outcome, Run
 from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from gradcheck import Band, Run
+
 from ._facts import Seen, by_quantity, dtypes, find, kernels, over, seen, separation
 from ._text import line, number, say
 
 _WIDE = 104  # columns from which the log scale and the worst element fit
+
+_SPLICED = " (spliced in)"  # what the engine adds to the name of a defect that is no mutant of the kernel
+_ROOM = 3.0  # a defect less than this many tolerances away cannot be told from noise
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +41,22 @@ class _Row:
         return any(s.measurement.informative and (s.measurement.checked or s.measurement.problem) for s in self.measured)
 
     @property
+    def blurred(self) -> bool:
+        """Whether there are defects, and by no metric a tolerance well below them: nothing is known of such a gradient."""
+        known = [(band.tolerance, band.defect) for band in self.bands if band.defect is not None]
+        return bool(known) and all(not (tolerance <= defect / _ROOM) for tolerance, defect in known)
+
+    @property
     def worst(self) -> Seen | None:
         """The case that is furthest off."""
         return max(self.measured, key=lambda s: (s.failed, s.excess), default=None)
 
     @property
     def band(self) -> Band | None:
-        """The metric worth showing: where it fails, the one that is exceeded most; else the one that separates best."""
+        """The metric worth showing: where it fails, the one exceeded most; else the one that separates best, or is the most nearly filled."""
         if self.failed and self.worst:
             return self.worst.deciding
-        return max(self.bands, key=lambda band: separation(band) or 0.0, default=None)
+        return max(self.bands, key=lambda b: (separation(b) or -math.inf, over(self.error(b), b.tolerance)), default=None)
 
     def error(self, band: Band) -> float | None:
         """Worst error of the clean kernel by the band's metric, over all cases; None where nothing was measured or it is not finite."""
@@ -64,7 +74,8 @@ def calibration(run: Run, width: int) -> Iterator[RenderableType]:
             if not rows:
                 continue
             drawn = True
-            level = " · band: op-level" if any(row.band and row.band.kernel == "op-level" for row in rows) else ""
+            level = " · band: op-level" if any(band.kernel == "op-level" for row in rows for band in row.bands) else ""
+            level += " · defects spliced into its gradients" if any(_SPLICED in band.weakest for row in rows for band in row.bands) else ""
             yield say("\n", (line(kernel), "bold"), f" · {dtype}", (level, "yellow"))
             yield _draw(rows, width)
     if drawn:
@@ -98,7 +109,7 @@ def _draw(rows: Sequence[_Row], width: int) -> Table:
 
 
 def _cells(row: _Row, scale: int, ends: tuple[float, float]) -> list[Text]:
-    mark, style = ("✗", "bold red") if row.failed else ("✓", "green") if row.told else ("?", "yellow")
+    mark, style = ("✗", "bold red") if row.failed else ("✓", "green") if row.told and not row.blurred else ("?", "yellow")
     nothing = Text("–")
     cells = [say((f"{mark} ", style), (f"{line(row.quantity)} ", style if row.failed else "bold"))]
     band = row.band
@@ -114,7 +125,7 @@ def _cells(row: _Row, scale: int, ends: tuple[float, float]) -> list[Text]:
             nothing if band.defect is None else Text(number(band.defect)),
             nothing if decades is None else say((f"{decades:.1f}", "bold")),
             *([say(" ") + _scale(band, error if row.told else 0.0, ends, scale)] if scale else []),
-            Text(f" {line(band.weakest)}" if band.weakest else " –"),
+            Text(f" {line(band.weakest).removesuffix(_SPLICED)}" if band.weakest else " –"),
         ]
     worst = row.worst.measurement if row.worst else None
     if scale:

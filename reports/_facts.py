@@ -36,7 +36,7 @@ class Seen:
     @property
     def failed(self) -> bool:
         """Whether it is why its verdict is FAILED."""
-        return self.verdict.outcome is Outcome.FAILED and self.measurement.informative and not (self.excess <= 1)
+        return self.verdict.outcome is Outcome.FAILED and not (self.excess <= 1)
 
 
 def over(ratio: float | None, tolerance: float) -> float:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gradcheck import Outcome, Run, Verdict
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from gradcheck import Case, Outcome, Run, Verdict
+
 from ._facts import GOOD, Seen, kernels, over, replay, seen
 from ._text import command, count, line, number, safe, say, spark, value, words
 
 _SHOWN, _LOG_LINES = 6, 8
+_FAR = 0.01  # a case this much less wrong than the worst may be wrong by accident only
+_SPREAD = ("all", "y")  # objectives that weigh every step
+_TOLD = (*GOOD, Outcome.UNINFORMATIVE)  # the headline counts these, and there is nothing to replay
 
 
 def failures(run: Run, width: int) -> Iterator[RenderableType]:
-    """Per kernel the worst case of each gradient that is wrong, worst first; then what crashed, hung or could not be judged."""
+    """Per kernel one case of each gradient that is wrong, worst gradient first; then what crashed, hung or could not be judged."""
     for kernel in kernels(run):
         wrong: dict[str, list[Seen]] = {}
         for one in seen(run, kernel):
@@ -31,28 +35,49 @@ def failures(run: Run, width: int) -> Iterator[RenderableType]:
                 ("\n… and ", "dim"), f"{len(ranked) - _SHOWN} more: ", words(line(g[0].measurement.quantity) for g in ranked[_SHOWN:])
             )
         explained = {s.verdict.item.id for group in wrong.values() for s in group}
-        rest = [v for v in run.verdicts if v.item.kernel == kernel and v.outcome not in GOOD and v.item.id not in explained]
+        rest = [v for v in run.verdicts if v.item.kernel == kernel and v.outcome not in _TOLD and v.item.id not in explained]
         yield from _unmeasured(run, rest, width)
 
 
 def _wrong(run: Run, kernel: str, group: Sequence[Seen], width: int) -> Iterator[RenderableType]:
-    worst = max(group, key=lambda s: s.excess)
+    worst = _telling(group)
     m, item = worst.measurement, worst.verdict.item
     cases = sum(v.item.kernel == kernel and v.evidence is not None for v in run.verdicts)
     yield say(
-        "\n", ("FAILED ", "bold red"), (line(m.quantity), "bold"), f" of {line(kernel)} in {len(group)} of {count(cases, 'case')}; worst:"
+        "\n",
+        ("FAILED ", "bold red"),
+        (line(m.quantity), "bold"),
+        f" of {line(kernel)} in {len(group)} of {count(cases, 'case')}; the most telling:",
     )
     yield _facts(
         [
             ("case", Text(line(item.case), overflow="fold")),
             *([("problem", say((line(m.problem), "red")))] if m.problem else []),
             *([("problem", say(("the truth is exactly zero here, the kernel's is not", "red")))] if m.zero == "zero-broken" else []),
+            *([("seen", Text(_reason(worst.verdict), overflow="fold"))] if worst.verdict.evidence and worst.verdict.evidence.notes else []),
             *([("element", _element(worst))] if m.worst else []),
             *([("step", _steps(worst, width))] if m.profile else []),
             *([("error", _errors(worst))] if any(ratio is not None for ratio in m.ratios.values()) and worst.bands else []),
             ("replay", Text(command([line(word) for word in replay(run, kernel, item.case)], width - 12), overflow="fold")),
         ]
     )
+
+
+def _telling(group: Sequence[Seen]) -> Seen:
+    """Of the cases that are far off, the one with the smallest share of wrong steps: where a defect strikes shows best there.
+
+    Not one whose cotangent is an impulse or lives at the end, if there is another: its gradient is confined by itself.
+    """
+    most = max(one.excess for one in group)
+    far = [one for one in group if not (one.excess < most * _FAR)]
+    spread = [one for one in far if Case.parse(one.verdict.item.case).objective in _SPREAD] or far
+    return min(spread, key=lambda one: (len(_out(one)) / len(one.measurement.profile) if one.measurement.profile else 1.0, -one.excess))
+
+
+def _out(one: Seen) -> list[int]:
+    """The time steps that are out of the noise."""
+    tolerance = next((band.tolerance for band in one.bands if band.metric == "slice"), 0.0)
+    return [t for t, ratio in enumerate(one.measurement.profile) if over(ratio, tolerance) > 1]
 
 
 def _element(one: Seen) -> Text:
@@ -65,7 +90,7 @@ def _steps(one: Seen, width: int) -> Text:
     """First step out of the noise, worst step, and the error over time."""
     m = one.measurement
     tolerance = next((band.tolerance for band in one.bands if band.metric == "slice"), 0.0)
-    out = [t for t, ratio in enumerate(m.profile) if over(ratio, tolerance) > 1]
+    out = _out(one)
     first = f"first out of the noise at t = {out[0]}, " if out else "none out of the noise by itself, "
     reach = f"{len(out)} of {count(len(m.profile), 'step')}" if out else count(len(m.profile), "step")
     worst = f"worst at t = {m.worst_step}, " if m.worst_step is not None else ""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gradcheck import MutantVerdict, Outcome, Run
 from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
+
+from gradcheck import MutantVerdict, Outcome, Run
 
 from ._facts import replay
 from ._text import command, count, line, number, safe, say, words
@@ -47,6 +48,8 @@ def kill_table(run: Run, width: int) -> Iterator[RenderableType]:
         yield _draw(rows, width)
         caption = "Cases in which the defect was seen, of those run; the gradient that saw it best, and by what multiple of its tolerance."
         yield Padding(say((caption, "dim")), (0, 0, 0, 2))
+    elif run.kills:
+        yield ""
     for kernel, control in dict.fromkeys((row.kernel, row.mutant) for row in run.kills if row.mutant in CONTROLS):
         yield _control([row for row in run.kills if (row.kernel, row.mutant) == (kernel, control)])
 
@@ -81,7 +84,7 @@ def _cell(row: MutantVerdict | None, width: int) -> Text:
     tally = f"{row.kills}/{row.cases}"
     if row.outcome is Outcome.KILLED:
         best = f"  {line(row.quantity)} " if width >= 100 or row.form == "full" else " "
-        return say((tally, style), best, ("" if row.margin is None else f"×{number(row.margin)}", "dim"))
+        return say((tally, style), best, ("×∞" if row.margin is None else f"×{number(row.margin)}", "dim"))
     return say((f"{row.outcome.name} {tally if row.cases else ''}".rstrip(), style))
 
 
@@ -103,9 +106,9 @@ def _form(row: MutantVerdict) -> str:
 
 
 def unseen(run: Run, width: int) -> Iterator[RenderableType]:
-    """Every mutant that was neither killed nor declared: where, why it matters, its diff and how to try it again."""
-    settled = (Outcome.KILLED, Outcome.HARMLESS, Outcome.EQUIVALENT)
-    lost = [row for row in mutants(run) if row.outcome not in settled]
+    """Every mutant that did not end as declared: where, why it matters, its diff and how to try it again."""
+    declared = (Outcome.HARMLESS, Outcome.EQUIVALENT)
+    lost = [row for row in mutants(run) if row.outcome not in declared and (row.outcome is not Outcome.KILLED or row.why)]
     for kernel, mutant, outcome in dict.fromkeys((row.kernel, row.mutant, row.outcome) for row in lost):
         rows = [row for row in lost if (row.kernel, row.mutant, row.outcome) == (kernel, mutant, outcome)]
         where = words(f"{line(row.variant)} {_form(row) or 'in full'}".strip() for row in rows)

@@ -29,7 +29,7 @@ def line(text: str) -> str:
 
 def say(*parts: str | tuple[str, str]) -> Text:
     """Text from words and `(words, style)`; what looks like markup stays as it is."""
-    return Text.assemble(*(part if isinstance(part, str) else part for part in parts))
+    return Text.assemble(*parts)
 
 
 def number(value: float | None) -> str:

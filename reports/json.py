@@ -20,7 +20,7 @@ def json(run: Run) -> str:
     Outcomes are their names (`KILLED`), the exit code is its number; a number that is not finite is null.
     """
     whole = {"schema": SCHEMA, **_fields(run), "outcomes": {outcome.name: outcome.value for outcome in Outcome}}
-    return _json.dumps(whole, indent=1, allow_nan=False) + "\n"
+    return _json.dumps(whole, allow_nan=False) + "\n"
 
 
 def _fields(value: object) -> dict[str, object]:

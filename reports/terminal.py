@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from io import StringIO
 
-from gradcheck import Case, ExitCode, Outcome, Run, report
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
+
+from gradcheck import Case, ExitCode, Outcome, Run, Verdict, report
 
 from ._bands import calibration
 from ._facts import GOOD, WRONG, gradients, kernels, seen
@@ -32,15 +33,14 @@ _GATE = {
 @report(suffix=".txt")
 def terminal(run: Run, *, width: int = 110, colour: bool = False) -> str:
     """`run` as an expert would screenshot it: the verdict first, then what it rests on, then every failure with its replay line."""
+    paper = StringIO()
     console = Console(
-        file=StringIO(), width=width, height=100, force_terminal=colour, color_system="standard" if colour else None,
+        file=paper, width=width, height=100, force_terminal=colour, color_system="standard" if colour else None,
         no_color=False, force_jupyter=False, highlight=False, markup=False, emoji=False, legacy_windows=False,
     )  # fmt: skip  # everything that rich would otherwise ask the environment for
     for block in _blocks(run, width):
         console.print(block)
-    written = console.file
-    assert isinstance(written, StringIO)
-    return "\n".join(row.rstrip() for row in written.getvalue().split("\n"))
+    return "\n".join(row.rstrip() for row in paper.getvalue().split("\n"))
 
 
 def _blocks(run: Run, width: int) -> Iterator[RenderableType]:
@@ -76,9 +76,15 @@ def _judgement(run: Run, kernel: str) -> str:
             if bad
             else f"{name} {'crashes' if crashed else 'is wrong'}"
         )
-    if any(outcome not in GOOD for outcome in outcomes):
-        return f"{name} is undecided in {sum(outcome not in GOOD for outcome in outcomes)} of {count(len(outcomes), 'case')}"
+    if any(v.evidence is not None and v.evidence.status == "no-backward" for v in run.verdicts if v.item.kernel == kernel):
+        return f"{name} has no backward, 0 gradients checked"
+    mute = outcomes.count(Outcome.UNINFORMATIVE)
+    unclear = len(outcomes) - mute - sum(outcome in GOOD for outcome in outcomes)
+    if unclear or mute == len(outcomes):
+        return f"{name} is undecided in {unclear or mute} of {count(len(outcomes), 'case')}"
     agrees = f"{name} agrees with the truth{' so far' if run.done < run.planned else ''}"
+    if mute:
+        agrees += f" in the {len(outcomes) - mute} of {count(len(outcomes), 'case')} that can tell"
     return agrees if gradients(list(seen(run, kernel))) else f"{agrees} in its outputs, 0 gradients checked"
 
 
@@ -101,18 +107,25 @@ def _statements(run: Run) -> Iterator[tuple[str, Text]]:
         yield "checked", _checked(run, kernel)
     for kernel, reason in run.not_run.items():
         yield "not run", say((f"{line(kernel)}: {line(reason)}", "yellow"))
-    outcomes = [verdict.outcome for verdict in run.verdicts]
-    if set(outcomes) - {Outcome.PASSED}:
-        for outcome in dict.fromkeys(sorted(outcomes, key=list(Outcome).index)):
-            style = "" if outcome in GOOD else "yellow"
-            yield "of these", say((f"{count(outcomes.count(outcome), 'case')} {outcome.name}: {outcome.value}", style))
+    endings = [(verdict.outcome, _ending(verdict)) for verdict in run.verdicts]
+    if any(outcome is not Outcome.PASSED for outcome, _ in endings):
+        for outcome, ending in dict.fromkeys(sorted(endings, key=lambda e: list(Outcome).index(e[0]))):
+            text = f"{count(endings.count((outcome, ending)), 'case')} {outcome.name}: {ending}"
+            yield "of these", say((text, "" if outcome in GOOD else "yellow"))
     if run.done < run.planned:
         left = f"{run.done:,} of {count(run.planned, 'item')} done; go on with: gradcheck run --resume {line(run.id)}"
         yield "unfinished", say((left, "yellow"))
     for note in run.notes:
         yield "note", Text(line(note))
-    if run.environment:
-        yield "on", say((" · ".join(f"{line(k)} {line(v)}" for k, v in run.environment.items()), "dim"))
+    if here := " · ".join(f"{line(key)} {line(value)}" for key, value in run.environment.items() if value and key != "folder"):
+        yield "on", say((here, "dim"))
+
+
+def _ending(verdict: Verdict) -> str:
+    """What the outcome means; a kernel without a backward is not what its outcome usually stands for."""
+    if verdict.evidence is not None and verdict.evidence.status == "no-backward":
+        return "the kernel has no backward, only its outputs were compared"
+    return verdict.outcome.value
 
 
 def _checked(run: Run, kernel: str) -> Text:
@@ -132,8 +145,9 @@ def _checked(run: Run, kernel: str) -> Text:
 
 def _footer(run: Run) -> Text:
     _, style, meaning = _GATE[run.exit_code]
+    folder = run.environment.get("folder", f".gradcheck/runs/{run.id}")
     return say(
-        (f"\n.gradcheck/runs/{line(run.id)}/ · {count(run.done, 'item')} · {run.seconds:.1f} s\n", "dim"),
+        (f"\n{line(folder)} · {count(run.done, 'item')} · {run.seconds:.1f} s\n", "dim"),
         (f"exit {int(run.exit_code)}", style),
         (f": {meaning}", "dim"),
     )

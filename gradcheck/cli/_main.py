@@ -58,21 +58,7 @@ def main(args: Sequence[str] | None = None) -> int:
     if "_GRADCHECK_COMPLETE" in os.environ:
         verbs.main(given, prog_name="gradcheck")  # shell completion, which exits by itself
     try:
-        with verbs.make_context("gradcheck", given) as context:
-            return int(verbs.invoke(context))
-    except click.exceptions.Exit as end:
-        return end.exit_code
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        return ExitCode.USAGE
-    except click.ClickException as error:
-        context = getattr(error, "ctx", None)
-        verb = context.command_path if context else "gradcheck"
-        return _say(f"{error.format_message()}\nTry: {verb} --help", ExitCode.USAGE)
-    except StaleMutant as error:
-        return _say(str(error), ExitCode.ROTTEN)
-    except GradcheckError as error:
-        return _say(str(error), ExitCode.USAGE)
+        return _answer(given)
     except (KeyboardInterrupt, click.Abort):
         return _say("interrupted", ExitCode.INTERRUPTED)
     except BrokenPipeError:  # whoever read our messages is gone, and the work was stopped by it
@@ -80,6 +66,23 @@ def main(args: Sequence[str] | None = None) -> int:
     except (Exception, SystemExit):  # noqa: BLE001 - the last line of defence: sys.exit(0) in a suite must not read as success
         traceback.print_exc()
         return _say(f"this is a bug in gradcheck {__version__}: please report it with the lines above", ExitCode.BUG)
+
+
+def _answer(given: list[str]) -> int:
+    """The exit status of one verb, or of an error that the user can mend."""
+    try:
+        with verbs.make_context("gradcheck", given) as context:
+            return int(verbs.invoke(context))
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return ExitCode.USAGE
+    except click.UsageError as error:
+        verb = error.ctx.command_path if error.ctx else "gradcheck"
+        return _say(f"{error.format_message()}\nTry: {verb} --help", ExitCode.USAGE)
+    except GradcheckError as error:
+        return _say(str(error), ExitCode.ROTTEN if isinstance(error, StaleMutant) else ExitCode.USAGE)
 
 
 def _say(message: str, code: ExitCode) -> int:

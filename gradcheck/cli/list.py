@@ -102,11 +102,11 @@ def _installed(module: str) -> bool:
 
 def _cases(ops: list[Op]) -> Iterator[str]:
     """The covering grid in the dtypes that the op's kernels claim, as `gradcheck run` would go through it."""
-    from gradcheck.engine.grid import grid
+    from gradcheck.engine.truth import cases_of
 
     for op in ops:
         dtypes = tuple(dict.fromkeys(dtype for kernel in op.kernels for dtype in kernel.dtypes)) or ("f32",)
-        yield from map(str, grid(op, dtypes, seed=0))
+        yield from map(str, cases_of(op, dtypes, 0))
 
 
 def _runs(op: str | None) -> Rows:
@@ -123,7 +123,7 @@ def _runs(op: str | None) -> Rows:
             continue
         if op in (None, stored.plan.op):
             planned, left = len(stored.plan.items), len(stored.to_do)
-            state = "finished" if stored.summary is not None else f"gradcheck run --resume {run}"
+            state = f"exit {stored.summary.get('exit_code')}" if stored.summary is not None else f"gradcheck run --resume {run}"
             mutants = str(stored.plan.request.get("mutants", ""))
             rows.append({"run": run, "op": stored.plan.op, "mutants": mutants, "done": planned - left, "planned": planned, "state": state})
     return rows

@@ -38,10 +38,14 @@ def lines(clock: Callable[[], float] = time.monotonic) -> Tell:
     def tell(now: Progress) -> None:
         if now.note:
             print(printable(now.note), file=sys.stderr, flush=True)
+        if now.total == 0:  # nothing to count
+            if now.label:
+                print(f"{now.stage}: {_label(now)}", file=sys.stderr, flush=True)
+            return
         ended = now.done >= now.total
         if clock() >= due.get(now.stage, 0.0) or (ended and due[now.stage] < math.inf):
             due[now.stage] = math.inf if ended else clock() + EVERY
-            print(f"{now.stage} {now.done}/{now.total} {printable(now.label)}".rstrip(), file=sys.stderr, flush=True)
+            print(f"{now.stage} {now.done}/{now.total} {_label(now)}".rstrip(), file=sys.stderr, flush=True)
 
     return tell
 
@@ -49,8 +53,8 @@ def lines(clock: Callable[[], float] = time.monotonic) -> Tell:
 @contextmanager
 def bars() -> Iterator[Tell]:
     """One bar for each stage that has work."""
-    from rich.console import Console
     from rich import progress as rich_progress
+    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.text import Text
 
@@ -68,8 +72,15 @@ def bars() -> Iterator[Tell]:
         def tell(now: Progress) -> None:
             if now.note:
                 shown.console.print(Text(printable(now.note)))
+            if now.total == 0:  # nothing to count
+                return
             if now.stage not in tasks:
                 tasks[now.stage] = shown.add_task(f"{now.stage:<8}", total=now.total, label="")
-            shown.update(tasks[now.stage], completed=now.done, total=now.total, label=printable(now.label))
+            shown.update(tasks[now.stage], completed=now.done, total=now.total, label=_label(now))
 
         yield tell
+
+
+def _label(now: Progress) -> str:
+    """The label on one line."""
+    return printable(" ".join(now.label.split()))

@@ -83,7 +83,8 @@ def command(context: click.Context, /, **options: object) -> int:
             else:
                 if not options["op"]:
                     raise click.UsageError("Missing option '--op'. `gradcheck list` names the ops.", context)
-                from gradcheck.engine.run import Request, run
+                from gradcheck.engine.plan import Request
+                from gradcheck.engine.run import run
 
                 finished = run(Request(**options), folder=FOLDER, tell=tell)  # type: ignore[arg-type]  # click has checked the types
     except KeyboardInterrupt:

@@ -89,7 +89,7 @@ class _Request:
         ]
 
 
-def call(  # noqa: PLR0913 - one call is this much
+def call(
     kernel: object,
     inputs: Mapping[str, Values],
     cotangents: Sequence[F64],

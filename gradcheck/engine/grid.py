@@ -57,7 +57,7 @@ def grid(op: Op, dtypes: Sequence[str], *, seed: int, per_variant: int = 48, bud
     )
 
 
-def select(  # noqa: PLR0913 - one keyword for each option of the command line
+def select(
     op: Op,
     pool: Sequence[Case],
     *,
@@ -73,7 +73,8 @@ def select(  # noqa: PLR0913 - one keyword for each option of the command line
         pool: the grid.
         dims: `B2,T65,mamba2` gives these axes these sizes in every case and keeps that variant. Where an axis grouped by another
             (or grouping it) no longer divides, the coarse one takes the largest size that does; where it is given too, the case goes.
-        dtypes, regimes: names to keep; all, if there are none.
+        dtypes: those to keep; all, if none is given.
+        regimes: those to keep; all, if none is given.
         cases: one whole number N for the first N of each variant, or full case ids, which need not be in the pool.
 
     Raises:

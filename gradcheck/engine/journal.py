@@ -103,7 +103,7 @@ def read_journal(path: Path) -> tuple[tuple[Record, ...], tuple[str, ...]]:
             records[record.evidence.item] = record
         else:
             what = "damaged" if number <= len(lines) else "cut short"
-            damage.append(f"{path} line {number} is {what}: its item counts as not done")
+            damage.append(f"{path} line {number} is {what} and is left out: its item is to be done again, if no later line has it")
     return tuple(records.values()), tuple(damage)
 
 

@@ -123,7 +123,7 @@ class RunFolder:
         """
         with _trouble(self.path / "run.json", f"the verdicts are saved; {self._next}"):
             self._journal.sync()
-            _write_whole(self.path / "run.json", summary)
+            _write_json(self.path / "run.json", summary)
 
     def close(self) -> None:
         """Force what was written to disk and let go of the run. A second time does nothing."""
@@ -163,7 +163,7 @@ def create(root: Path, plan: Manifest) -> RunFolder:
         path = _new_folder(root, plan.op)
         lock = _hold(path)
         try:
-            _write_whole(path / "plan.json", plan)
+            _write_json(path / "plan.json", plan)
             return RunFolder(path, plan, lock, open_journal(path / _VERDICTS))
         except BaseException:
             lock.release()
@@ -196,7 +196,7 @@ def read(root: Path, run_id: str) -> Stored:
         StoreError: its plan or summary cannot be read.
     """
     path = _find(root, run_id)
-    plan, summary = _decode(path / "plan.json", Manifest), path / "run.json"
+    plan, summary = _manifest(path), path / "run.json"
     with _trouble(path / _VERDICTS, "make it readable"):
         records, damage = read_journal(path / _VERDICTS)
     return Stored(path.name, plan, records, damage, _decode(summary, dict[str, object]) if summary.exists() else None)
@@ -250,11 +250,11 @@ def _hold(path: Path) -> filelock.BaseFileLock:
     try:
         lock.acquire()
     except filelock.Timeout:
-        with contextlib.suppress(OSError):
-            raise _BusyError(f"run {path.name} is being worked on by process {(path / 'pid').read_text()}: wait for it or end it") from None
-        raise _BusyError(f"run {path.name} is being worked on by another process: wait for it or end it") from None
+        pid = path / "pid"
+        who = f"process {pid.read_text('utf-8')}" if pid.exists() else "another process"
+        raise _BusyError(f"run {path.name} is being worked on by {who}: wait for it or end it") from None
     try:
-        (path / "pid").write_text(str(os.getpid()), "utf-8")
+        _replace(path / "pid", str(os.getpid()).encode())
     except BaseException:
         lock.release()
         raise
@@ -271,7 +271,7 @@ def _is_free(path: Path) -> bool:
 
 
 def _reopen(path: Path) -> RunFolder:
-    plan = _decode(path / "plan.json", Manifest)
+    plan = _manifest(path)
     with _trouble(path, "make room or make it writable, then resume again"):
         lock = _hold(path)
         try:
@@ -289,24 +289,33 @@ def _head_digest(path: Path) -> str:
         return ""
 
 
+def _manifest(path: Path) -> Manifest:
+    """The plan of a run; one of another format is refused, never guessed at."""
+    plan = path / "plan.json"
+    if (found := _decode(plan, _Head).format) != FORMAT:
+        raise StoreError(f"{plan} has format {found}, this gradcheck reads {FORMAT}: start a new run, or use the version that wrote it")
+    return _decode(plan, Manifest)
+
+
 def _decode(path: Path, kind: type[T]) -> T:
-    """The JSON file `path` as `kind`; one of another format is refused, never guessed at."""
-    again = "leave it and start a new run"
-    with _trouble(path, again):
+    """The JSON file `path` as `kind`."""
+    with _trouble(path, "make it readable"):
         content = path.read_bytes()
     try:
-        if kind is Manifest and (found := msgspec.json.decode(content, type=_Head).format) != FORMAT:
-            raise StoreError(f"{path} has format {found}, this gradcheck reads {FORMAT}: {again}, or use the version that wrote it")
         return msgspec.json.decode(content, type=kind)
     except msgspec.DecodeError as error:
-        raise StoreError(f"{path} is damaged ({error}): {again}") from error
+        raise StoreError(f"{path} is damaged ({error}): leave it and start a new run") from error
 
 
-def _write_whole(path: Path, value: object) -> None:
-    """As JSON, under another name first: the file is never seen half written."""
+def _write_json(path: Path, value: object) -> None:
+    _replace(path, msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file under another name first: it is never seen half written."""
     private = path.with_suffix(".tmp")
     with private.open("wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
     private.replace(path)

@@ -52,10 +52,11 @@ def load_target(target: str, *, folder: Path | None = None) -> object:
         with _tapped(), _importable(folder):
             module = _run(target, lambda: importlib.import_module(where), lambda: _find(target, where))
         return _attribute(module, attr, target)
-    place = _place_of_file(target, folder / where, attr)
-    if not (place.package / "__init__.py").is_file():
-        return _attribute(_load_file(place.package / f"{place.module}.py", target), attr, target)
-    with _tapped(), _importable(place.package), _forgetting(place.package):
+    file = _existing(target, folder / where)
+    if not (file.parent / "__init__.py").is_file():
+        return _attribute(_load_file(file, target), attr, target)
+    place = _outermost(file, attr)
+    with _tapped(), _importable(file.parent), _forgetting(file.parent):
         return load_package(place.package, place.module, attr)
 
 
@@ -96,9 +97,9 @@ def locate(target: str, *, folder: Path | None = None) -> Place:
         return Place(file.parent, "" if file.stem == "__init__" else file.stem, attr)
     with _importable(folder):
         spec = _find(target, where)
-    if spec.origin is None or not Path(spec.origin).is_file():
+    if not (spec.origin or "").endswith(".py"):
         raise UsageError(f"kernel {target!r}: the module {where} has no source file, so it cannot be mutated")
-    file = Path(spec.origin).resolve()
+    file = Path(spec.origin or "").resolve()
     return Place(file.parent, "" if file.stem == "__init__" else where.rpartition(".")[2], attr)
 
 
@@ -116,17 +117,16 @@ def _is_file(where: str) -> bool:
 def _existing(target: str, file: Path) -> Path:
     if file.is_file():
         return file.resolve()
-    beside = sorted(path.name for path in file.parent.glob("*.py")) if file.parent.is_dir() else []
-    near = difflib.get_close_matches(file.name, beside, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"the form is {FORM}"
+    beside = sorted(path.stem for path in file.parent.glob("*.py")) if file.parent.is_dir() else []
+    near = difflib.get_close_matches(file.stem, beside, n=1)
+    hint = f"did you mean {near[0]}.py?" if near else f"the form is {FORM}"
     raise UsageError(f"kernel {target!r}: no file {file}; {hint}")
 
 
-def _place_of_file(target: str, file: Path, attr: str) -> Place:
+def _outermost(file: Path, attr: str) -> Place:
     """The outermost package that holds the file, so that every relative import in it can be resolved."""
-    file = _existing(target, file)
     package, module = file.parent, "" if file.stem == "__init__" else file.stem
-    while (package / "__init__.py").is_file() and (package.parent / "__init__.py").is_file():
+    while (package.parent / "__init__.py").is_file():
         module = f"{package.name}.{module}" if module else package.name
         package = package.parent
     return Place(package, module, attr)
@@ -140,8 +140,8 @@ def _find(target: str, where: str) -> importlib.machinery.ModuleSpec:
     except ValueError:  # an empty name, or a module without a spec, such as __main__
         spec = None
     if spec is None:
-        near = difflib.get_close_matches(top, [module.name for module in pkgutil.iter_modules()], n=3, cutoff=0.6)
-        hint = f"did you mean {' or '.join(near)}?" if near else "is it installed, and its folder on the path?"
+        near = difflib.get_close_matches(top, [module.name for module in pkgutil.iter_modules()], n=1)
+        hint = f"did you mean {near[0]}?" if near else "is it installed, and its folder on the path?"
         raise UsageError(f"kernel {target!r}: no module {top!r}; {hint}")
     return _descend(target, top, spec.submodule_search_locations, rest) or spec
 

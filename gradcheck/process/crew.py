@@ -91,7 +91,7 @@ class Crew:
         return spawn, ProcessPool(self._jobs, initializer=enlist, initargs=(self._setup,), context=spawn)
 
     def _shut(self) -> None:
-        self._pool.stop()
+        self._pool.stop()  # type: ignore[no-untyped-call] # pebble leaves it untyped
         self._pool.join()
 
     def _schedule(self, number: int) -> None:
@@ -121,7 +121,8 @@ class Crew:
                 continue  # its answer waits in the queue
             if mark is not None and mark.pid in exits:
                 given.future = Future()
-                given.future.set_exception(ProcessExpired("died", code=exits[mark.pid], pid=mark.pid))
+                expired = ProcessExpired("died", code=exits[mark.pid], pid=mark.pid)  # type: ignore[no-untyped-call] # as above
+                given.future.set_exception(expired)
                 self._answers.put((number, given.future))
             else:
                 self._desk.clear(number)
@@ -154,7 +155,7 @@ class Crew:
         except Exception as error:  # noqa: BLE001 - a value that cannot be rebuilt here runs code of the kernel's choice
             detail = f"its result cannot be unpickled: {type(error).__qualname__}: {error}"
             return self._died(number, self._desk.mark(number), "raised", detail)
-        assert isinstance(outcome, Done | Died)  # noqa: S101 - `work` makes nothing else
+        assert isinstance(outcome, Done | Died)  # `work` makes nothing else
         return replace(outcome, log=self._desk.tail(number)) if isinstance(outcome, Died) else outcome
 
     def _ended(self, number: int, mark: Mark | None, status: int) -> Died:

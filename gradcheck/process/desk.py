@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _TAIL = 4096
-_ROOM = 16 << 20  # a log longer than this is emptied while it grows, so that a babbling kernel fills no disk
+_ROOM = 256 << 20  # bytes; a log longer than this is cut while it grows, so that a babbling kernel fills no disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,14 @@ class Desk:
             return ""
 
     def shorten(self, number: int) -> None:
-        """Empty a log that has become too long. Workers append, so they go on at its new beginning."""
+        """Cut a log that has become too long down to its end. Workers append, so they go on where it now ends."""
         path = self.log(number)
         try:
             if path.stat().st_size > _ROOM:
+                end = self.tail(number)
                 os.truncate(path, 0)
+                with path.open("a", encoding="utf-8") as file:
+                    file.write(end)
         except OSError:  # the item is over and its log is gone
             return
 

@@ -21,7 +21,7 @@ Item = TypeVar("Item")
 _AHEAD = 2  # items handed out per worker: one in work, one waiting, so that no worker idles and 50,000 items cost nothing
 
 
-def run_all(  # noqa: PLR0913 - the run, keyword-only
+def run_all(
     function: Callable[[Item], object],
     items: Iterable[Item],
     *,
@@ -54,7 +54,7 @@ def run_all(  # noqa: PLR0913 - the run, keyword-only
     return _results(function, items, jobs, limits, logs, pickle.dumps((initializer, initargs)))
 
 
-def _results(  # noqa: PLR0913, PLR0917 - run_all's own
+def _results(
     function: Callable[[Item], object], items: Iterable[Item], jobs: int, limits: Limits, logs: Path, prepare: bytes
 ) -> Iterator[tuple[Item, Outcome]]:
     logs.mkdir(parents=True, exist_ok=True)

@@ -154,7 +154,7 @@ def _status(error: SystemExit) -> int:
 
 
 def _redirect(desk: Desk, number: int, spare: int) -> None:
-    """Send descriptors 1 and 2, tracebacks of fatal signals, and Python's streams to the item's log, whatever the last kernel did to them."""
+    """Send what is written, and tracebacks of fatal signals, to the item's log, whatever the last kernel did to the descriptors."""
     log = os.open(desk.log(number), os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_WRONLY)
     targets = (1, 2, spare)
     for target in targets:
@@ -166,7 +166,7 @@ def _redirect(desk: Desk, number: int, spare: int) -> None:
 
 def _stream(target: int) -> io.TextIOWrapper:
     # Line by line: what a process has buffered when a signal kills it is lost.
-    return open(target, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115 - lives as long as sys.stdout
+    return open(target, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
 def _flush() -> None:
@@ -181,4 +181,3 @@ def _line_buffer_c() -> None:
     name = "__stdoutp" if sys.platform == "darwin" else "stdout"
     libc = ctypes.CDLL(None)
     libc.setvbuf(ctypes.c_void_p.in_dll(libc, name), None, _LINE_BUFFERED, ctypes.c_size_t(1024))
-

@@ -110,7 +110,8 @@ def _where(error: BaseException, root: Root) -> str:
     """The innermost place in the suite's own text that the error came from."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return "" if f"line {error.lineno}" in str(error) else f" ({error.filename}:{error.lineno})"
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).is_relative_to(root.path)]
+    folders = [root.path / name for name in FOLDERS]  # not the whole root: a checkout may hold gradcheck itself, and a .venv
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if any(map(Path(frame.filename).is_relative_to, folders))]
     return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
 
 

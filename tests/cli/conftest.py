@@ -11,6 +11,7 @@ import pytest
 
 from gradcheck import ExitCode, Run
 from gradcheck.cli import main
+from gradcheck.engine.plan import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,23 +19,6 @@ class Result:
     code: int
     out: str
     err: str
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    op: str
-    kernels: tuple[str, ...] = ()
-    mutants: str = "none"
-    dims: str = ""
-    dtypes: tuple[str, ...] = ()
-    regimes: tuple[str, ...] = ()
-    cases: tuple[str, ...] = ()
-    seed: int = 0
-    jobs: int = 0
-    timeout: float = 60.0
-    memory: float = 8.0
-    suites: tuple[str, ...] = ()
-    forward_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +63,7 @@ def finished() -> Run:
 def engine(monkeypatch: pytest.MonkeyPatch, finished: Run) -> Engine:
     made = Engine(finished)
     module = ModuleType("gradcheck.engine.run")
-    vars(module).update(run=made.run, resume=made.resume, Request=Request, Progress=Progress)
+    vars(module).update(run=made.run, resume=made.resume)
     monkeypatch.setitem(sys.modules, "gradcheck.engine.run", module)
     return made
 

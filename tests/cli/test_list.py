@@ -76,22 +76,22 @@ def test_runs_are_listed_with_how_to_go_on(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert "There are no runs." in cli("list", "runs").out
     items = tuple(WorkItem("toy", "here", f"toy/B1,T{t},D3/f32/plain/0") for t in (1, 5))
-    with store.create(FOLDER, store.Plan("toy", {"op": "toy", "mutants": "all"}, items, {}, "digest")) as run:
+    with store.create(FOLDER, store.Manifest("toy", {"op": "toy", "mutants": "all"}, items, {}, "digest")) as run:
         run.append(Evidence(items[0], "measured"), "PASSED")
         (row,) = json.loads(cli("list", "runs", "--json").out)
         assert (row["run"], row["op"], row["mutants"], row["done"], row["planned"]) == (run.id, "toy", "all", 1, 2)
         assert row["state"] == f"gradcheck run --resume {run.id}"
-        run.finish({})
-    assert json.loads(cli("list", "runs", "--json").out)[0]["state"] == "finished"
+        run.finish({"exit_code": 3})
+    assert json.loads(cli("list", "runs", "--json").out)[0]["state"] == "exit 3"
     assert json.loads(cli("list", "runs", "--op", "other", "--json").out) == []
 
 
 def test_a_damaged_run_does_not_hide_the_others(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
-        with store.create(FOLDER, store.Plan("toy", {}, (), {}, "digest")) as run:
-            run.finish({})
+        with store.create(FOLDER, store.Manifest("toy", {}, (), {}, "digest")) as run:
+            run.finish({"exit_code": 0})
     (FOLDER / "runs" / run.id / "plan.json").write_text("{")
     states = {row["run"]: row["state"] for row in json.loads(cli("list", "runs", "--json").out)}
     assert "damaged" in states.pop(run.id)
-    assert list(states.values()) == ["finished"]
+    assert list(states.values()) == ["exit 0"]

@@ -64,11 +64,12 @@ def test_a_reader_that_has_gone_does_not_change_the_exit_status():
 def test_lines_come_at_the_beginning_the_end_and_now_and_then(capsys):
     clock = iter([0.0, 0.0, 1.0, 11.0, 11.0, 12.0, 13.0])
     tell = progress_module.lines(lambda: next(clock))
+    tell(Progress("kernels", 0, 0, "", note="an unfinished run exists"))
     for done in (1, 2, 3, 4):
         tell(Progress("kernels", done, 4, "mlx"))
     tell(Progress("kernels", 4, 4, "mlx"))
     captured = capsys.readouterr()
-    assert captured.err.splitlines() == ["kernels 1/4 mlx", "kernels 3/4 mlx", "kernels 4/4 mlx"]
+    assert captured.err.splitlines() == ["an unfinished run exists", "kernels 1/4 mlx", "kernels 3/4 mlx", "kernels 4/4 mlx"]
     assert not captured.out
 
 

@@ -6,8 +6,9 @@ import pytest
 
 from gradcheck import ExitCode, Run, report
 from gradcheck.cli.run import _render
+from gradcheck.engine.plan import Request
 
-from .conftest import Progress, Request
+from .conftest import Progress
 
 
 def test_every_option_reaches_the_engine(cli, engine):

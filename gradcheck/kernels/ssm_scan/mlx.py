@@ -15,9 +15,7 @@ import mlx.core as mx
 SOFTPLUS_LINEAR_ABOVE = 20.0  # ggml's threshold: beyond it softplus(dt) is dt, and its slope 1
 
 
-def ssm_scan(  # noqa: PLR0913, PLR0917 - the six inputs of the recurrence
-    s: mx.array, x: mx.array, dt: mx.array, A: mx.array, B: mx.array, C: mx.array
-) -> tuple[mx.array, mx.array]:
+def ssm_scan(s: mx.array, x: mx.array, dt: mx.array, A: mx.array, B: mx.array, C: mx.array) -> tuple[mx.array, mx.array]:
     """Selective scan: outputs of every step, and the final state. Trainable: all six inputs have gradients.
 
     With step size `P_t = softplus(dt_t)` (`dt_t` itself above 20), decay `a_t = exp(P_t A)` and `g = h // (H / G)`, per head h::

@@ -54,6 +54,7 @@ def test_a_right_vjp_passes_unchanged():
         (lambda _a, b, w: (b * w, 0.0), ("", "not an array: float")),
         (lambda a, b, w: ((b * w)[:1], a * w), ("has shape (1,), want (2,)", "")),
     ],
+    ids=["one too few", "a bare array", "an empty tuple", "nothing", "None", "a number", "wrong shape"],
 )
 def test_what_is_wrong_with_a_vjp_is_written_down_and_becomes_nan(gradients, problems):
     found, (call,) = differentiate(gradients)

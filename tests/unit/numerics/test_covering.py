@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from itertools import combinations, product
 
@@ -73,6 +74,8 @@ def test_a_prefix_already_holds_every_level_a_few_times() -> None:
     counts = [sum(row[name] == level for row in rows) for name in levels for level in range(4)]
     assert len(rows) == 64
     assert max(counts) - min(counts) <= 4, "the fill is even"
+    pairs = Counter(pair for row in rows for pair in combinations(row.items(), 2))
+    assert set(pairs.values()) <= {3, 4, 5}, "over pairs too: 64 rows hold each of them 4 times on average"
 
 
 PINNED = [(1, 2, 2), (3, 1, 1), (2, 1, 2), (3, 2, 1), (3, 1, 2), (2, 2, 1), (1, 2, 1)]

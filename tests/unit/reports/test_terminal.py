@@ -103,6 +103,24 @@ def test_a_wrong_gradient_is_named_with_step_values_and_replay_line(render, stra
     assert replay in text.replace("\\ ", "")
 
 
+@pytest.mark.parametrize("factor, shown", [(10, "5 of 65 steps"), (1e6, "1 of 1 step")])
+def test_of_the_cases_that_are_far_off_the_one_that_shows_where_is_shown(render, stranger, factor, shown):
+    def everywhere(verdict: Verdict) -> Verdict:
+        """Wrong by `factor` times as much, in a case of one step, where the place says nothing."""
+        assert verdict.evidence
+        once = [
+            replace(m, ratios={name: (ratio or 0) * factor for name, ratio in m.ratios.items()}, profile=(1e9,))
+            if m.quantity == "d dt"
+            else m
+            for m in verdict.evidence.measurements
+        ]
+        return replace(verdict, evidence=replace(verdict.evidence, measurements=tuple(once)))
+
+    first = next(k for k, verdict in enumerate(stranger.verdicts) if verdict.outcome is Outcome.FAILED)
+    verdicts = tuple(everywhere(verdict) if k == first else verdict for k, verdict in enumerate(stranger.verdicts))
+    assert shown in flat(render("terminal", replace(stranger, verdicts=verdicts)))
+
+
 def test_a_gradient_that_is_not_finite_is_named_with_what_is_the_matter(render, stranger):
     text = render("terminal", stranger)
     assert "3 of 4 elements are not finite" in text
@@ -165,13 +183,53 @@ def test_an_unfinished_run_does_not_claim_agreement(render, incomplete):
     assert "gradcheck run --resume 20261130-000512-3f9a" in text
 
 
-@pytest.mark.parametrize("outcome", [Outcome.TIMEOUT, Outcome.INCONCLUSIVE, Outcome.NO_DEVICE, Outcome.UNINFORMATIVE])
+@pytest.mark.parametrize("outcome", [Outcome.TIMEOUT, Outcome.INCONCLUSIVE, Outcome.NO_DEVICE])
 def test_what_is_not_a_pass_never_reads_as_one(render, passing, outcome):
     first = replace(passing.verdicts[0], outcome=outcome)
     text = flat(render("terminal", replace(passing, verdicts=(first, *passing.verdicts[1:]), exit_code=ExitCode.INCONCLUSIVE)))
     assert "agrees with the truth;" not in text
     assert "mlx is undecided in 1 of 96 cases" in text
     assert f"1 case {outcome.name}: {outcome.value}" in text
+
+
+def test_cases_that_can_tell_nothing_are_not_counted_as_agreement(render, passing):
+    first = replace(passing.verdicts[0], outcome=Outcome.UNINFORMATIVE)
+    text = flat(render("terminal", replace(passing, verdicts=(first, *passing.verdicts[1:]))))
+    assert "mlx agrees with the truth in the 95 of 96 cases that can tell;" in text
+    assert "1 case UNINFORMATIVE" in text
+    mute = tuple(replace(verdict, outcome=Outcome.UNINFORMATIVE) for verdict in passing.verdicts)
+    assert "mlx is undecided in 96 of 96 cases" in flat(render("terminal", replace(passing, verdicts=mute)))
+
+
+def test_a_kernel_without_backward_says_so(render, passing):
+    def forward(verdict: Verdict) -> Verdict:
+        assert verdict.evidence
+        evidence = replace(verdict.evidence, status="no-backward", measurements=verdict.evidence.measurements[:2])
+        return replace(verdict, outcome=Outcome.UNINFORMATIVE, evidence=evidence)
+
+    run = replace(passing, verdicts=tuple(map(forward, passing.verdicts)), kills=(), exit_code=ExitCode.NOTHING)
+    text = flat(render("terminal", run))
+    assert "mlx has no backward, 0 gradients checked" in text
+    assert Outcome.UNINFORMATIVE.value not in text
+
+
+def test_a_gradient_whose_defects_are_within_tolerance_is_not_ticked(render, passing):
+    near = tuple(replace(b, defect=2 * b.tolerance) if b.quantity == "d x" else b for b in passing.bands)
+    text = render("terminal", replace(passing, bands=near, exit_code=ExitCode.INCONCLUSIVE))
+    assert row(text, "d x").startswith("?")
+    assert row(text, "d B").startswith("✓")
+
+
+def test_a_mutant_that_is_declared_harmless_and_killed_is_told(render, passing):
+    why = "declared harmless (no reader), and yet killed"
+    rows = tuple(replace(k, why=why) if k.mutant == "drop_dA_path" else k for k in passing.kills)
+    assert why in flat(render("terminal", replace(passing, kills=rows, exit_code=ExitCode.ROTTEN)))
+
+
+def test_a_defect_beyond_all_bounds_has_no_number(render, passing):
+    rows = tuple(replace(k, margin=None) for k in passing.kills)
+    line = next(line for line in render("terminal", replace(passing, kills=rows)).splitlines() if line.startswith("drop_dA_path"))
+    assert "×∞" in line
 
 
 def test_without_gradients_the_headline_says_so(render, passing):

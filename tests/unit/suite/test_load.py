@@ -101,6 +101,7 @@ def test_a_name_declared_twice_in_one_suite_is_a_clash_too(tiny: Path, elsewhere
         ("import sys\nsys.exit(3)\n", SystemExit, "SystemExit: 3"),
         ("from gradcheck import nosuchname\n", ImportError, "nosuchname"),
         ("from ._helper import x\n", ZeroDivisionError, "_helper.py:1"),
+        ("import sys; sys.path[:0] = [__file__.rpartition('/oracles')[0]]\nfrom kern import scans\n", RuntimeError, "broken.py:2"),
         (
             "from .decay import decay\nfrom gradcheck import SuiteError\nraise SuiteError('op o: no regime')\n",
             SuiteError,
@@ -108,7 +109,10 @@ def test_a_name_declared_twice_in_one_suite_is_a_clash_too(tiny: Path, elsewhere
         ),
     ],
 )
-def test_a_file_that_cannot_be_imported_is_named_with_its_error(tiny: Path, elsewhere: Path, write, text: str, error: type, says: str):
+def test_a_file_that_cannot_be_imported_is_named_with_its_error(
+    tiny: Path, elsewhere: Path, write, monkeypatch: pytest.MonkeyPatch, text: str, error: type, says: str
+):
+    monkeypatch.setattr(sys, "path", [*sys.path])
     write(tiny, {"oracles/broken.py": text, "oracles/_helper.py": "x = 1 / 0\n"})
     with pytest.raises(SuiteError) as caught:
         load([tiny], cwd=elsewhere)
