@@ -30,7 +30,8 @@ def blackbox(recurrence: Recurrence, inputs: Mapping[str, Array], w_y: Array, w_
     y, states = forward(call)
     weights_y = np.moveaxis(np.asarray(w_y, np.float64), recurrence.output.index(TIME), 0)
     weights = (weights_y, np.asarray(w_s, np.float64))
-    scales = majorants(Sweep(call, states, *weights))
+    y_scale, state_scales = majorants(Sweep(call, states, *weights))
+    scales = (y_scale, state_scales[-1])
     unit = ROUNDINGS * float(np.finfo(np.float64).eps) / 2 * (call.length + 1)
     # Rounding of the loss at the base point, which a difference amplifies.
     loss = sum(float((np.abs(w) * m).sum()) for w, m in zip(weights, scales, strict=True))

@@ -9,18 +9,21 @@ and the gradient of an input at t is the slope of the same expression in that in
 the coupled axes, independent ones one for all. All steps of a block are differenced at once, and only the small recursion of P
 runs step by step. Memory O(T · state).
 
-Beside each value runs its **majorant**, the same recursion on absolute slopes, which is the scale of its rounding, and from both
-comes the error: truncation (estimated by halving the step) plus rounding.
+Beside each value runs its **majorant**, the scale of its rounding: the same recursion on absolute slopes. The error is truncation,
+estimated by halving the step, plus rounding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from gradcheck.numerics.forward import Sequence, forward, sequence
+from gradcheck.numerics.differences import Slope
+from gradcheck.numerics.forward import Sequence as Call
+from gradcheck.numerics.forward import forward, sequence
 from gradcheck.numerics.lanes import Lanes, gather, lanes
 from gradcheck.numerics.recurrence import TIME, Array, Recurrence
 from gradcheck.numerics.sweep import Sweep, magnitudes
@@ -63,13 +66,14 @@ def costate(recurrence: Recurrence, inputs: Mapping[str, Array], w_y: Array, w_s
     past = tails(sweep)
     rounding = _unit() * (sweep.call.length + 1)
     outputs = (y, sweep.states[-1])
-    scales = majorants(sweep)
-    scales = (np.moveaxis(scales[0], 0, recurrence.output.index(TIME)), scales[1])
+    y_scale, state_scales = majorants(sweep)
+    scales = (np.moveaxis(y_scale, 0, recurrence.output.index(TIME)), state_scales[-1])
+    extremes = _extremes(recurrence, inputs, sweep, state_scales)
     state_error = rounding * past.majorant[0] + (0 if past.error is None else past.error[0])
     state = Answer(past.value[0], state_error, past.majorant[0])
     return Answers(
         tuple(Answer(v, rounding * m, m) for v, m in zip(outputs, scales, strict=True)),  # type: ignore[arg-type] # a pair
-        {name: state if name == recurrence.state else _gradient(sweep, name, past) for name in recurrence.differentiable},
+        {name: state if name == recurrence.state else _gradient(sweep, name, past, extremes) for name in recurrence.differentiable},
     )
 
 
@@ -88,7 +92,7 @@ def model(
     return y, sweep.states[-1], gradients
 
 
-def _sweep(call: Sequence, w_y: Array, w_s: Array, carry: str = "", *, single: bool = False) -> tuple[Sweep, Array]:
+def _sweep(call: Call, w_y: Array, w_s: Array, carry: str = "", *, single: bool = False) -> tuple[Sweep, Array]:
     y, states = forward(call, carry)
     weights = np.moveaxis(np.asarray(w_y), call.recurrence.output.index(TIME), 0).astype(states.dtype)
     return Sweep(call, states, np.ascontiguousarray(weights), np.asarray(w_s).astype(states.dtype), carry, single), y
@@ -98,21 +102,40 @@ def _unit() -> float:
     return ROUNDINGS * float(np.finfo(np.float64).eps) / 2
 
 
-def _gradient(sweep: Sweep, name: str, past: Tails) -> Answer:
-    """The gradient of an input that is not the initial state."""
+def _extremes(recurrence: Recurrence, inputs: Mapping[str, Array], sweep: Sweep, scales: Array) -> tuple[Sweep, ...]:
+    """The same call with the states at plus and minus their majorants; single precision is enough for a scale.
+
+    An input that reads the state without writing to it (C, q) has the state itself for its slope. A state that is near zero by
+    cancellation still carries the rounding of what cancelled, so the scale of that slope is the majorant of the state.
+    """
+    call = sequence(recurrence, inputs, np.float32)
+    with np.errstate(over="ignore"):
+        scales = scales.astype(np.float32)
+    return tuple(Sweep(call, states, sweep.w_y, sweep.w_s, single=True) for states in (scales, -scales))
+
+
+def _reads_only(sweep: Sweep, name: str, here: Lanes) -> bool:
+    """Whether the input leaves the state alone, seen at the first step."""
+    return not any(slope.value[0].any() for _, slope in sweep.slopes(name, here, slice(0, 1)))
+
+
+def _gradient(sweep: Sweep, name: str, past: Tails, extremes: tuple[Sweep, ...] = ()) -> Answer:
+    """The gradient of an input that is not the initial state; with `extremes` also its error and majorant."""
     call = sweep.call
     here = lanes(call.recurrence, name)
     shape = (1 if here.static else call.length, *call.at(slice(0, 1))[name].shape[1:])
     value, error, majorant = (np.zeros(shape, sweep.states.dtype) for _ in range(3))
+    wide = extremes if _reads_only(sweep, name, here) else ()
     for block in sweep.blocks():
         after = slice(block.start + 1, block.stop + 1)
         w = sweep.weights(block)
         bound = None if sweep.single else _Bound.of(sweep, here, block, past)
-        for index, slope in sweep.slopes(name, here, block):
+        at_extremes = zip(*(extreme.slopes(name, here, block) for extreme in wide), strict=True) if wide else itertools.repeat(())
+        for (index, slope), others in zip(sweep.slopes(name, here, block), at_extremes, strict=False):
             at = (slice(0, 1) if here.static else block, *index)
             value[at] += _settle(here, gather(here, here.readout, slope.value, (past.value[after], *w), call.sizes))
             if bound is not None:
-                scale, off = bound(slope.value, slope.truncation, slope.amplification)
+                scale, off = bound(slope, [other.value for _, other in others])
                 majorant[at] += _settle(here, scale)
                 error[at] += _settle(here, off)
     return Answer(*(_as_declared(call.recurrence, name, here, a) for a in (value, error, majorant)))
@@ -137,16 +160,19 @@ class _Bound:
         size = gather(here, here.readout, magnitudes((sweep.states[after], *sweep.terms(block))), weights, sweep.call.sizes)
         return cls(here, sweep.call.sizes, weights, None if past.error is None else past.error[after], size, sweep.call.length)
 
-    def __call__(self, value: tuple[Array, ...], truncation: tuple[Array, ...] | None, amplification: Array | float) -> tuple[Array, Array]:
-        """(majorant, error) of the block's contributions."""
+    def __call__(self, slope: Slope, others: Sequence[tuple[Array, ...]]) -> tuple[Array, Array]:
+        """(majorant, error) of the block's contributions; `others` are the slopes at the extremes of the state."""
         here, readout = self.here, self.here.readout
-        scale = gather(here, readout, magnitudes(value), self.weights, self.sizes)
-        grown = np.reshape(amplification, (-1,) + (1,) * (self.size.ndim - 1))
+        largest = magnitudes(slope.value)
+        for other in others:
+            largest = tuple(np.fmax(a, np.abs(b)) for a, b in zip(largest, other, strict=True))
+        scale = gather(here, readout, largest, self.weights, self.sizes)
+        grown = np.reshape(slope.amplification, (-1,) + (1,) * (self.size.ndim - 1))
         off = _unit() * (scale * (self.length + 1) + self.size * grown)
-        if truncation is not None:
-            off = off + gather(here, readout, truncation, self.weights, self.sizes)
+        if slope.truncation is not None:
+            off = off + gather(here, readout, slope.truncation, self.weights, self.sizes)
         if self.tail_error is not None:
-            off = off + gather(here, readout[:1], magnitudes(value[:1]), (self.tail_error,), self.sizes)
+            off = off + gather(here, readout[:1], largest[:1], (self.tail_error,), self.sizes)
         return scale, off
 
 

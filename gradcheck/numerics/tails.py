@@ -64,29 +64,30 @@ def tails(sweep: Sweep) -> Tails:
 
 
 def majorants(sweep: Sweep) -> tuple[Array, Array]:
-    """Majorants of y (time first) and of the final state: absolute slopes in the state, plus what a step adds by itself."""
+    """Majorants of y (time first) and of the states (T + 1, B, …): absolute slopes in the state, plus what a step adds by itself."""
     recurrence = sweep.call.recurrence
     here = lanes(recurrence, recurrence.state)
-    state = np.abs(sweep.states[0])
+    states = np.empty_like(sweep.states)
+    states[0] = np.abs(sweep.states[0])
     outputs = []
     for block in sweep.blocks():
-        after = slice(block.start + 1, block.stop + 1)
-        before = sweep.states[block]
+        before, after = sweep.states[block], sweep.states[block.start + 1 : block.stop + 1]
         slopes = list(sweep.slopes(recurrence.state, here, block))
-        full = (sweep.states[after], *sweep.terms(block))
-        moved = [slope.value for _, slope in slopes]
-        at = [_spread(here, index, before) for index, _ in slopes]
-        own = [f - sum(v[k] * _fit(here, k, a) for v, a in zip(moved, at, strict=True)) for k, f in enumerate(full)]
-        for i in range(block.stop - block.start):
-            before_i = [_spread(here, index, state[None]) for index, _ in slopes]
-            parts = [
-                np.abs(own[k][i]) + sum(np.abs(v[k][i]) * _fit(here, k, a)[0] for v, a in zip(moved, before_i, strict=True))
-                for k in range(len(full))
-            ]
-            state = parts[0]
-            terms = [part.sum(extra_axes(recurrence, names)) for part, names in zip(parts[1:], recurrence.terms, strict=True)]
-            outputs.append(sum(terms[1:], start=terms[0]))
-    return np.stack(outputs), state
+        moves = [magnitudes(slope.value) for _, slope in slopes]
+        own = []
+        for k, full in enumerate((after, *sweep.terms(block))):
+            carried = [slope.value[k] * _fit(here, k, _spread(here, index, before)) for index, slope in slopes]
+            own.append(np.abs(full - sum(carried[1:], start=carried[0])))
+        for i, t in enumerate(range(block.start, block.stop)):
+            states[t + 1] = own[0][i]
+            for (index, _), move in zip(slopes, moves, strict=True):
+                states[t + 1] += move[0][i] * _spread(here, index, states[t : t + 1])[0]
+        for k, names in enumerate(recurrence.terms, start=1):
+            for (index, _), move in zip(slopes, moves, strict=True):
+                own[k] = own[k] + move[k] * _fit(here, k, _spread(here, index, states[block]))
+            own[k] = own[k].sum(extra_axes(recurrence, names))
+        outputs.append(sum(own[2:], start=own[1]))
+    return np.concatenate(outputs), states
 
 
 def _spread(here: Lanes, index: tuple[int | slice, ...], states: Array) -> Array:

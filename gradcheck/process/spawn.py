@@ -49,7 +49,7 @@ class WorkerProcess(SpawnProcess):
     def is_alive(self) -> bool:
         """Whether it lives, or died so lately that its word of which item it had taken may still be unread.
 
-        Pebble reads that word in another thread. When the parent is busy, death is seen first about once in ten times, and the item is lost.
+        Pebble reads that word in another thread. When the parent is busy, death is seen first up to once in ten times, and the item is lost.
         """
         if super().is_alive():
             return True
