@@ -30,14 +30,18 @@ def blackbox(recurrence: Recurrence, inputs: Mapping[str, Array], w_y: Array, w_
     y, states = forward(call)
     weights_y = np.moveaxis(np.asarray(w_y, np.float64), recurrence.output.index(TIME), 0)
     weights = (weights_y, np.asarray(w_s, np.float64))
-    y_scale, state_scales = majorants(Sweep(call, states, *weights))
+    sweep = Sweep(call, states, *weights)
+    y_scale, state_scales = majorants(sweep, sweep.transitions())
     scales = (y_scale, state_scales[-1])
     unit = ROUNDINGS * float(np.finfo(np.float64).eps) / 2 * (call.length + 1)
     # Rounding of the loss at the base point, which a difference amplifies.
     loss = sum(float((np.abs(w) * m).sum()) for w, m in zip(weights, scales, strict=True))
     size = float(max(np.abs(states).max(), 1.0))
     gradients = {name: _gradient(call, name, weights, unit, loss, size) for name in recurrence.differentiable}
-    outputs = (Answer(y, unit * (m := np.moveaxis(scales[0], 0, recurrence.output.index(TIME))), m), Answer(states[-1], unit * scales[1], scales[1]))
+    outputs = (
+        Answer(y, unit * (m := np.moveaxis(scales[0], 0, recurrence.output.index(TIME))), m),
+        Answer(states[-1], unit * scales[1], scales[1]),
+    )
     return Answers(outputs, gradients)
 
 
@@ -85,7 +89,9 @@ def _slope(call: Sequence, name: str, direction: Array, h: float | None) -> Slop
             ys.append(total(recurrence, terms))
         shape = (direction.shape[0],)
         y = np.stack(ys, axis=-len(recurrence.output))
-        return np.broadcast_to(y, shape + y.shape[-len(recurrence.output) :]), np.broadcast_to(state, shape + state.shape[-call.initial.ndim :])
+        return np.broadcast_to(y, shape + y.shape[-len(recurrence.output) :]), np.broadcast_to(
+            state, shape + state.shape[-call.initial.ndim :]
+        )
 
     point = base[None]
     return stencil(outputs, point, direction) if h is None else secant(outputs, point, direction, np.full(1, h))

@@ -15,8 +15,7 @@ estimated by halving the step, plus rounding.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,18 +62,16 @@ def costate(recurrence: Recurrence, inputs: Mapping[str, Array], w_y: Array, w_s
         ValueError: shapes do not fit.
     """
     sweep, y = _sweep(sequence(recurrence, inputs), w_y, w_s)
-    past = tails(sweep)
+    transitions = sweep.transitions()
+    past = tails(sweep, transitions)
+    y_scale, state_scales = majorants(sweep, transitions)
     rounding = _unit() * (sweep.call.length + 1)
-    outputs = (y, sweep.states[-1])
-    y_scale, state_scales = majorants(sweep)
-    scales = (np.moveaxis(y_scale, 0, recurrence.output.index(TIME)), state_scales[-1])
-    extremes = _extremes(recurrence, inputs, sweep, state_scales)
+    y_scale = np.moveaxis(y_scale, 0, recurrence.output.index(TIME))
+    outputs = Answer(y, rounding * y_scale, y_scale), Answer(sweep.states[-1], rounding * state_scales[-1], state_scales[-1])
     state_error = rounding * past.majorant[0] + (0 if past.error is None else past.error[0])
     state = Answer(past.value[0], state_error, past.majorant[0])
-    return Answers(
-        tuple(Answer(v, rounding * m, m) for v, m in zip(outputs, scales, strict=True)),  # type: ignore[arg-type] # a pair
-        {name: state if name == recurrence.state else _gradient(sweep, name, past, extremes) for name in recurrence.differentiable},
-    )
+    extremes = _extremes(recurrence, inputs, sweep, state_scales)
+    return Answers(outputs, _ordered(recurrence, state, _gradients(sweep, past, extremes)))
 
 
 def model(
@@ -85,11 +82,14 @@ def model(
     What differs from `costate` is what rounding explains. `carry` rounds the state and its cotangent to that dtype after each step.
     """
     sweep, y = _sweep(sequence(recurrence, inputs, np.float32), w_y, w_s, carry, single=True)
-    past = tails(sweep)
-    gradients = {
-        name: past.value[0] if name == recurrence.state else _gradient(sweep, name, past).value for name in recurrence.differentiable
-    }
-    return y, sweep.states[-1], gradients
+    past = tails(sweep, sweep.transitions())
+    state = Answer(past.value[0], past.value[0], past.value[0])
+    gradients = _ordered(recurrence, state, _gradients(sweep, past))
+    return y, sweep.states[-1], {name: answer.value for name, answer in gradients.items()}
+
+
+def _ordered(recurrence: Recurrence, state: Answer, others: Mapping[str, Answer]) -> dict[str, Answer]:
+    return {name: state if name == recurrence.state else others[name] for name in recurrence.differentiable}
 
 
 def _sweep(call: Call, w_y: Array, w_s: Array, carry: str = "", *, single: bool = False) -> tuple[Sweep, Array]:
@@ -114,66 +114,88 @@ def _extremes(recurrence: Recurrence, inputs: Mapping[str, Array], sweep: Sweep,
     return tuple(Sweep(call, states, sweep.w_y, sweep.w_s, single=True) for states in (scales, -scales))
 
 
-def _reads_only(sweep: Sweep, name: str, here: Lanes) -> bool:
-    """Whether the input leaves the state alone, seen at the first step."""
-    return not any(slope.value[0].any() for _, slope in sweep.slopes(name, here, slice(0, 1)))
-
-
-def _gradient(sweep: Sweep, name: str, past: Tails, extremes: tuple[Sweep, ...] = ()) -> Answer:
-    """The gradient of an input that is not the initial state; with `extremes` also its error and majorant."""
+def _gradients(sweep: Sweep, past: Tails, extremes: tuple[Sweep, ...] = ()) -> dict[str, Answer]:
+    """The gradients of all inputs but the initial state; with errors and majorants unless `sweep` is a single-precision model."""
     call = sweep.call
-    here = lanes(call.recurrence, name)
-    shape = (1 if here.static else call.length, *call.at(slice(0, 1))[name].shape[1:])
-    value, error, majorant = (np.zeros(shape, sweep.states.dtype) for _ in range(3))
-    wide = extremes if _reads_only(sweep, name, here) else ()
+    sums = {name: _Sum.of(sweep, name, extremes) for name in call.recurrence.differentiable if name != call.recurrence.state}
     for block in sweep.blocks():
         after = slice(block.start + 1, block.stop + 1)
         w = sweep.weights(block)
-        bound = None if sweep.single else _Bound.of(sweep, here, block, past)
-        at_extremes = zip(*(extreme.slopes(name, here, block) for extreme in wide), strict=True) if wide else itertools.repeat(())
-        for (index, slope), others in zip(sweep.slopes(name, here, block), at_extremes, strict=False):
-            at = (slice(0, 1) if here.static else block, *index)
-            value[at] += _settle(here, gather(here, here.readout, slope.value, (past.value[after], *w), call.sizes))
-            if bound is not None:
-                scale, off = bound(slope, [other.value for _, other in others])
-                majorant[at] += _settle(here, scale)
-                error[at] += _settle(here, off)
-    return Answer(*(_as_declared(call.recurrence, name, here, a) for a in (value, error, majorant)))
+        weights = (past.value[after], *w)
+        bound = None
+        if not sweep.single:
+            size = magnitudes((sweep.states[after], *sweep.terms(block)))
+            bound = _Bound((past.majorant[after], *magnitudes(w)), size, None if past.error is None else past.error[after], call)
+        for one in sums.values():
+            one.add(sweep, block, weights, bound)
+    return {name: one.answer(call.recurrence) for name, one in sums.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """Majorant and error of the contributions of one block to one gradient."""
+    """What bounds the contributions of one block, whatever the input.
 
-    here: Lanes
-    sizes: Mapping[str, int]
+    Args:
+        weights: absolute weights of what a step returns: the majorant of P, then |w|.
+        size: what is differenced, in absolute value: its rounding is amplified by a difference.
+        tail_error: bound on the truncation in P.
+        call: for sizes and length.
+    """
+
     weights: tuple[Array, ...]
+    size: tuple[Array, ...]
     tail_error: Array | None
-    size: Array
-    length: int
+    call: Call
 
-    @classmethod
-    def of(cls, sweep: Sweep, here: Lanes, block: slice, past: Tails) -> _Bound:
-        after = slice(block.start + 1, block.stop + 1)
-        weights = (past.majorant[after], *magnitudes(sweep.weights(block)))
-        # What is differenced, weighted as the differences are: its rounding is amplified by a stencil.
-        size = gather(here, here.readout, magnitudes((sweep.states[after], *sweep.terms(block))), weights, sweep.call.sizes)
-        return cls(here, sweep.call.sizes, weights, None if past.error is None else past.error[after], size, sweep.call.length)
-
-    def __call__(self, slope: Slope, others: Sequence[tuple[Array, ...]]) -> tuple[Array, Array]:
-        """(majorant, error) of the block's contributions; `others` are the slopes at the extremes of the state."""
-        here, readout = self.here, self.here.readout
+    def __call__(self, here: Lanes, slope: Slope, others: Iterable[tuple[Array, ...]]) -> tuple[Array, Array]:
+        """(majorant, error) of the contributions through `slope`; `others` are the slopes at the extremes of the state."""
+        sizes, readout = self.call.sizes, here.readout
         largest = magnitudes(slope.value)
         for other in others:
             largest = tuple(np.fmax(a, np.abs(b)) for a, b in zip(largest, other, strict=True))
-        scale = gather(here, readout, largest, self.weights, self.sizes)
-        grown = np.reshape(slope.amplification, (-1,) + (1,) * (self.size.ndim - 1))
-        off = _unit() * (scale * (self.length + 1) + self.size * grown)
+        scale = gather(here, readout, largest, self.weights, sizes)
+        size = gather(here, readout, self.size, self.weights, sizes)
+        off = _unit() * (scale * (self.call.length + 1) + size * np.reshape(slope.amplification, (-1,) + (1,) * (size.ndim - 1)))
         if slope.truncation is not None:
-            off = off + gather(here, readout, slope.truncation, self.weights, self.sizes)
+            off = off + gather(here, readout, slope.truncation, self.weights, sizes)
         if self.tail_error is not None:
-            off = off + gather(here, readout[:1], largest[:1], (self.tail_error,), self.sizes)
+            off = off + gather(here, readout[:1], largest[:1], (self.tail_error,), sizes)
         return scale, off
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """The gradient of one input as it adds up, block by block, in the layout of the numerics: (T or 1, B or 1, …)."""
+
+    name: str
+    here: Lanes
+    extremes: tuple[Sweep, ...]
+    value: Array
+    error: Array
+    majorant: Array
+
+    @classmethod
+    def of(cls, sweep: Sweep, name: str, extremes: tuple[Sweep, ...]) -> _Sum:
+        here = lanes(sweep.call.recurrence, name)
+        writes = any(slope.value[0].any() for _, slope in sweep.slopes(name, here, slice(0, 1))) if extremes else True
+        shape = (1 if here.static else sweep.call.length, *sweep.call.at(slice(0, 1))[name].shape[1:])
+        return cls(name, here, () if writes else extremes, *(np.zeros(shape, sweep.states.dtype) for _ in range(3)))
+
+    def add(self, sweep: Sweep, block: slice, weights: tuple[Array, ...], bound: _Bound | None) -> None:
+        """Add what the steps of `block` contribute."""
+        here, sizes = self.here, sweep.call.sizes
+        elsewhere = [list(extreme.slopes(self.name, here, block)) for extreme in self.extremes]
+        for number, (index, slope) in enumerate(sweep.slopes(self.name, here, block)):
+            at = (slice(0, 1) if here.static else block, *index)
+            self.value[at] += _settle(here, gather(here, here.readout, slope.value, weights, sizes))
+            if bound is not None:
+                scale, off = bound(here, slope, [slopes[number][1].value for slopes in elsewhere])
+                self.majorant[at] += _settle(here, scale)
+                self.error[at] += _settle(here, off)
+
+    def answer(self, recurrence: Recurrence) -> Answer:
+        """The sums, with the axes that the input declares."""
+        return Answer(*(_as_declared(recurrence, self.name, self.here, a) for a in (self.value, self.error, self.majorant)))
 
 
 def _settle(here: Lanes, parts: Array) -> Array:

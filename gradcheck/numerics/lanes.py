@@ -48,9 +48,7 @@ def lanes(recurrence: Recurrence, name: str) -> Lanes:
     separate = recurrence.separate.get(name, frozenset())
     fine = {axis: _fine(recurrence, axis) for axis in own}
     serial = tuple(
-        axis
-        for axis in own
-        if (axis in recurrence.coupled and axis not in separate) or not any(fine[axis] in names for names in readout)
+        axis for axis in own if (axis in recurrence.coupled and axis not in separate) or not any(fine[axis] in names for names in readout)
     )
     parallel = {axis: fine[axis] for axis in own if axis not in serial and (batched or axis != BATCH)}
     return Lanes(own, serial, readout, parallel, TIME not in declared and name != recurrence.state, batched)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from gradcheck.numerics.differences import HEADROOM, Slope, complex_step, secant, stencil
 from gradcheck.numerics.forward import Sequence, extra_axes
-from gradcheck.numerics.lanes import Lanes, directions
+from gradcheck.numerics.lanes import Lanes, directions, lanes
 from gradcheck.numerics.recurrence import Array
 
-BLOCK = 2**15
+Transitions = Callable[[slice], list[tuple[tuple[int | slice, ...], Slope]]]
+"""Slopes of (state_t, *terms_t) in state_{t-1} for all t of a block: pairs of index and slope, one per direction."""
+
+BLOCK = 2**14
 """State elements that are differenced at once: a block with its temporaries stays in a core's cache."""
 
 
@@ -53,6 +56,22 @@ class Sweep:
         """The terms of y in `block`, unperturbed."""
         recurrence = self.call.recurrence
         return recurrence.step(**{recurrence.state: self.states[block]}, **self.call.at(block))[1]
+
+    def transitions(self) -> Transitions:
+        """Slopes in the state by block. Kept where one direction serves all, so that memory stays O(T · state); else taken anew."""
+        state = self.call.recurrence.state
+        here = lanes(self.call.recurrence, state)
+        kept: dict[int, list[tuple[tuple[int | slice, ...], Slope]]] = {}
+
+        def at(block: slice) -> list[tuple[tuple[int | slice, ...], Slope]]:
+            if block.start in kept:
+                return kept[block.start]
+            slopes = list(self.slopes(state, here, block))
+            if not here.serial:
+                kept[block.start] = slopes
+            return slopes
+
+        return at
 
     def slopes(self, name: str, here: Lanes, block: slice) -> Iterator[tuple[tuple[int | slice, ...], Slope]]:
         """Slopes of (state_t, *terms_t) in input `name` for all t of `block`, one direction at a time."""

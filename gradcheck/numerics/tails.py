@@ -10,7 +10,7 @@ from gradcheck.numerics.dtypes import round_to
 from gradcheck.numerics.forward import extra_axes
 from gradcheck.numerics.lanes import Lanes, gather, lanes
 from gradcheck.numerics.recurrence import Array
-from gradcheck.numerics.sweep import Sweep, magnitudes
+from gradcheck.numerics.sweep import Sweep, Transitions, magnitudes
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Tails:
     error: Array | None
 
 
-def tails(sweep: Sweep) -> Tails:
+def tails(sweep: Sweep, transitions: Transitions) -> Tails:
     """P_{t-1} = (d state_t / d state_{t-1})^T P_t + (d terms_t / d state_{t-1})^T w_t, from P_T = w_s."""
     recurrence, sizes = sweep.call.recurrence, sweep.call.sizes
     here = lanes(recurrence, recurrence.state)
@@ -40,7 +40,7 @@ def tails(sweep: Sweep) -> Tails:
     if not sweep.single:
         majorant[-1] = np.abs(sweep.w_s)
     for block in reversed(sweep.blocks()):
-        slopes = [slope for _, slope in sweep.slopes(recurrence.state, here, block)]
+        slopes = [slope for _, slope in transitions(block)]
         w = sweep.weights(block)
         steps = list(enumerate(range(block.start, block.stop)))[::-1]
         transit = np.stack([slope.value[0] for slope in slopes])
@@ -63,7 +63,7 @@ def tails(sweep: Sweep) -> Tails:
     return Tails(value, majorant, error)
 
 
-def majorants(sweep: Sweep) -> tuple[Array, Array]:
+def majorants(sweep: Sweep, transitions: Transitions) -> tuple[Array, Array]:
     """Majorants of y (time first) and of the states (T + 1, B, …): absolute slopes in the state, plus what a step adds by itself."""
     recurrence = sweep.call.recurrence
     here = lanes(recurrence, recurrence.state)
@@ -72,7 +72,7 @@ def majorants(sweep: Sweep) -> tuple[Array, Array]:
     outputs = []
     for block in sweep.blocks():
         before, after = sweep.states[block], sweep.states[block.start + 1 : block.stop + 1]
-        slopes = list(sweep.slopes(recurrence.state, here, block))
+        slopes = transitions(block)
         moves = [magnitudes(slope.value) for _, slope in slopes]
         own = []
         for k, full in enumerate((after, *sweep.terms(block))):
