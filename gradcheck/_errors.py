@@ -33,6 +33,6 @@ def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> Usage
     """
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    guess = f"; did you mean {' or '.join(map(repr, near))}?" if near else ";"
+    guess = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
     tail = f" Known: {', '.join(names)}." if names else f" There are no {kind}s."
     return UsageError(f"no {kind} {name!r}{guess}{tail}{' ' + hint if hint else ''}")

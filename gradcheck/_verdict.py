@@ -85,6 +85,7 @@ class Measurement:
         ratios: each metric as a multiple of the case's rounding unit, which is what bands are about; None is not finite.
         diluted: `slice` ratio of the last step alone (`last step`) and of one head alone (`one head`), where there is such an axis.
         spliced: ratios that a zeroed, swapped, 0.1 % scaled, last-step or one-row defect in this very gradient would have had.
+        axes: names of the axes that `worst` counts along.
         worst: index of the worst element; got, want: the values there.
         worst_step: time step of the worst slice; None without a time axis.
         profile: `slice` ratio of each time step.
@@ -99,12 +100,20 @@ class Measurement:
     ratios: Mapping[str, float | None] = field(default_factory=dict, hash=False)
     diluted: Mapping[str, float | None] = field(default_factory=dict, hash=False)
     spliced: Mapping[str, float | None] = field(default_factory=dict, hash=False)
+    axes: tuple[str, ...] = ()
     worst: tuple[int, ...] = ()
     got: float | None = None
     want: float | None = None
     worst_step: int | None = None
     profile: tuple[float | None, ...] = ()
     informative: bool = True
+
+    @property
+    def where(self) -> str:
+        """The worst element in words, `b=0, t=64, h=3`; nothing where there is none."""
+        if len(self.axes) != len(self.worst):
+            return ", ".join(map(str, self.worst))
+        return ", ".join(f"{axis.lower()}={index}" for axis, index in zip(self.axes, self.worst, strict=True))
 
 
 Status = Literal["measured", "crashed", "timeout", "memory", "raised", "unviable", "stale", "no-device", "no-backward"]

@@ -86,7 +86,7 @@ def _apply(name: str, function: Callable[[Numbers], Numbers], z: Numbers) -> Num
 
 def _each(function: Callable[[Any], Any], z: Numbers) -> Numbers:
     out = np.empty(z.shape, dtype=object)
-    out.flat = [function(v) for v in z.flat]
+    out.flat[:] = [function(v) for v in z.flat]
     return out
 
 

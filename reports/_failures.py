@@ -82,8 +82,7 @@ def _out(one: Seen) -> list[int]:
 
 def _element(one: Seen) -> Text:
     m = one.measurement
-    at = "".join(f"{index}, " for index in m.worst)[:-2]
-    return say((f"{line(m.quantity)}[{at}]", "bold"), "  got ", (value(m.got), "red"), "  want ", (value(m.want), "green"))
+    return say((f"{line(m.quantity)}[{line(m.where)}]", "bold"), "  got ", (value(m.got), "red"), "  want ", (value(m.want), "green"))
 
 
 def _steps(one: Seen, width: int) -> Text:

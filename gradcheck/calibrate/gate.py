@@ -8,7 +8,7 @@ from gradcheck._verdict import CANARY, NULL, Band, Evidence, ExitCode, MutantVer
 from gradcheck.calibrate.bands import ROOM, unseparated
 
 
-def gate(  # noqa: PLR0913 - all that can close it
+def gate(
     verdicts: Sequence[Verdict],
     kills: Sequence[MutantVerdict],
     bands: Sequence[Band],

@@ -66,8 +66,8 @@ def judge(evidence: Evidence, tolerances: Tolerances) -> Verdict:
 
 def _say(measurement: Measurement, tolerances: Tolerances) -> str:
     size, metric = margin(measurement, tolerances)
-    where = f" at {list(measurement.worst)}" if measurement.worst else ""
-    step = f", step {measurement.worst_step}" if measurement.worst_step is not None else ""
+    where = f" at [{measurement.where}]" if measurement.worst else ""
+    step = f", worst step {measurement.worst_step}" if measurement.worst_step is not None else ""
     much = metric if size is None else f"{metric} is {size:.3g} times its tolerance"
     return f"{measurement.quantity}{where}{step}: {much}"
 
@@ -89,7 +89,7 @@ def kill_table(
     return tuple(rows)
 
 
-def _row(  # noqa: PLR0913 - one row of the table is this much
+def _row(
     kernel: str,
     name: str,
     variant: str,
@@ -120,8 +120,8 @@ def _row(  # noqa: PLR0913 - one row of the table is this much
     if mutant is not None and mutant.expect != "killed":
         declared = Outcome.EQUIVALENT if mutant.expect == "equivalent" else Outcome.HARMLESS
         outcome, why = (outcome, f"declared {mutant.expect} ({mutant.reason}), and yet killed") if kills else (declared, mutant.reason)
-    size = best[0] if best[0] < float("inf") else None
-    return MutantVerdict(kernel, name, variant, form, outcome, measured, kills, best[1], best[2], best[3], size, why, diff)
+    seen = best[0] if best[0] < float("inf") else None
+    return MutantVerdict(kernel, name, variant, form, outcome, measured, kills, best[1], best[2], best[3], seen, why, diff)
 
 
 def _margins(measurements: Iterable[Measurement], tolerances: Tolerances, form: str) -> Iterable[tuple[float, str, str]]:

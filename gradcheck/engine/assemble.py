@@ -69,7 +69,7 @@ def assemble(  # noqa: PLR0913 - all that a run is made of
         all_bands,
         missing=planned - skipped - done,
         absent=plan.absent,
-        rotten=[text for subject in plan.subjects for text in subject.stale],
+        rotten=[text for subject in plan.subjects for text in subject.stale.values()],
         forward_only=forward_only,
     )
     return Run(

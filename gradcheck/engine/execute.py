@@ -42,6 +42,7 @@ class Job:
         source: where things are.
         kernel: the kernel's declaration.
         package: folder of the kernel's package to load (the clean one, or a mutant's copy); empty for a plain target.
+        module: the module in that package.
         forward_only: leave the gradients unchecked.
     """
 
@@ -49,6 +50,7 @@ class Job:
     source: Source
     kernel: Kernel
     package: str = ""
+    module: str = ""
     forward_only: bool = False
 
 
@@ -58,7 +60,7 @@ def execute(job: Job) -> Evidence:
     op, case = _op(job.source, job.item.op), Case.parse(job.item.case)
     known, problem = know(op, case)
     try:
-        kernel = _kernel(job.kernel.target, job.package, job.source.cwd)
+        kernel = _kernel(job)
     except UsageError as error:
         return Evidence(job.item, "unviable", detail=str(error), seconds=time.perf_counter() - began)
     try:
@@ -129,11 +131,12 @@ def _op(source: Source, name: str) -> Op:
     return find_op(load([Path(path) for path in source.suites], cwd=Path(source.cwd)), name)
 
 
+def _kernel(job: Job) -> object:
+    return _load(job.kernel.target, job.package, job.module, job.source.cwd)
+
+
 @once
-def _kernel(target: str, package: str, cwd: str) -> object:
+def _load(target: str, package: str, module: str, cwd: str) -> object:
     if not package:
         return load_target(target, folder=Path(cwd))
-    where, _, attribute = target.rpartition(":")
-    return load_package(Path(package), where.rpartition(".")[2], attribute)
-
-
+    return load_package(Path(package), module, target.rpartition(":")[2])

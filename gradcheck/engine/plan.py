@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from gradcheck._case import Case
 from gradcheck._errors import StaleMutant, UsageError, unknown
@@ -61,18 +60,20 @@ class Subject:
 
     Args:
         kernel: its declaration; a stranger's is made up from its target.
-        package: folder of its package; nothing for a stranger's.
+        package: folder of its package, and `module` the module in it; nothing for a stranger's.
         cases: the cases it is run at.
         mutants: by name; empty for a stranger's.
-        stale: what is wrong with mutants whose text no longer matches.
+        diffs: the edit of each mutant.
+        stale: mutants whose text no longer matches, with the error.
     """
 
     kernel: Kernel
     package: str
+    module: str
     cases: tuple[Case, ...]
     mutants: dict[str, Mutant]
     diffs: dict[str, str]
-    stale: tuple[str, ...]
+    stale: dict[str, str]
 
     @property
     def stranger(self) -> bool:
@@ -138,7 +139,7 @@ def make_plan(request: Request, suite: Suite) -> Plan:
                 absent[kernel.name] = why
         else:
             subjects.append(_subject(request, suite, op, kernel, chosen))
-    applied = {name for subject in subjects for name in subject.mutants} | {text.split()[1].split("/")[1].rstrip(":") for s in subjects for text in s.stale}
+    applied = {name for subject in subjects for name in (*subject.mutants, *subject.stale)}
     if request.mutants not in {"all", "none"} and subjects and (idle := [name for name in chosen if name not in applied]):
         names = ", ".join(subject.kernel.name for subject in subjects)
         raise UsageError(f"mutant {idle[0]!r} has no edit for the kernel {names}; `gradcheck list mutants --op {op.name}` shows which have")
@@ -156,12 +157,18 @@ def _kernels(request: Request, op: Op) -> list[Kernel]:
         elif ":" in name:
             out.append(Kernel(name=name, target=name, dtypes=request.dtypes or ("f32",)))
         else:
-            raise unknown(f"kernel of {op.name}", name, known, "A kernel elsewhere is named as package.module:attr or path/to/file.py:attr.")
+            raise unknown(
+                f"kernel of {op.name}", name, known, "A kernel elsewhere is named as package.module:attr or path/to/file.py:attr."
+            )
     return out
 
 
 def _missing(kernel: Kernel) -> str:
-    if kernel.requires and importlib.util.find_spec(kernel.requires) is None:
+    try:
+        found = not kernel.requires or importlib.util.find_spec(kernel.requires) is not None
+    except ModuleNotFoundError:  # a dotted name whose parent is missing
+        found = False
+    if not found:
         return f"needs the package {kernel.requires}, which is not installed: pip install '{kernel.requires}'"
     return ""
 
@@ -185,9 +192,9 @@ def _subject(request: Request, suite: Suite, op: Op, kernel: Kernel, chosen: dic
     pool = [case for case in cases_of(op, dtypes, request.seed) if case.variant in (kernel.variants or (case.variant,))]
     cases = select(op, pool, dims=request.dims, dtypes=dtypes, regimes=request.regimes, cases=request.cases) if dtypes else ()
     if stranger:
-        return Subject(kernel, "", cases, {}, {}, ())
-    package = kernel_package(kernel.target, suite.homes[op.name].path)
-    mutants, diffs, stale = {}, {}, []
+        return Subject(kernel, "", "", cases, {}, {}, {})
+    package, _, module = kernel_package(kernel.target, suite.homes[op.name].path)
+    mutants, diffs, stale = {}, {}, {}
     for name, mutant in chosen.items():
         edit = mutant.edits.get(kernel.name)
         if edit is None:
@@ -195,10 +202,10 @@ def _subject(request: Request, suite: Suite, op: Op, kernel: Kernel, chosen: dic
         try:
             diffs[name] = diff(package, edit, mutant.id)
         except StaleMutant as error:
-            stale.append(str(error))
+            stale[name] = str(error)
         else:
             mutants[name] = mutant
-    return Subject(kernel, str(package), cases, mutants, diffs, tuple(stale))
+    return Subject(kernel, str(package), module, cases, mutants, diffs, stale)
 
 
 def _notes(request: Request, op: Op, subjects: Sequence[Subject]) -> list[str]:
@@ -212,5 +219,3 @@ def _notes(request: Request, op: Op, subjects: Sequence[Subject]) -> list[str]:
             if request.mutants == "all":
                 notes.append(f"no mutants apply to {subject.kernel.name}: the suite does not know its source")
     return notes
-
-

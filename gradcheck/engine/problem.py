@@ -56,7 +56,8 @@ def draw(op: Op, case: Case) -> Problem:
 def _cotangents(op: Op, case: Case, rng: np.random.Generator) -> tuple[F64, F64]:
     """w_y and w_s by the case's objective (see `OBJECTIVES`)."""
     y, state = (
-        round_to(rng.uniform(0.5, 1.5, shape) * rng.choice([-1.0, 1.0], shape), case.dtype) for shape in op.output_shapes(case.sizes).values()
+        round_to(rng.uniform(0.5, 1.5, shape) * rng.choice([-1.0, 1.0], shape), case.dtype)
+        for shape in op.output_shapes(case.sizes).values()
     )
     if case.objective == "state":
         y = np.zeros_like(y)

@@ -200,17 +200,19 @@ def _prepare(context: _Context) -> Noises:
     return noises
 
 
-def _stage(
-    context: _Context, stage: Literal["kernels", "mutants"], work: list[tuple[Subject, WorkItem]], noises: Noises
-) -> None:
+def _stage(context: _Context, stage: Literal["kernels", "mutants"], work: list[tuple[Subject, WorkItem]], noises: Noises) -> None:
     """Run the items that have no evidence yet, and write down what each yields."""
     subjects = {subject.kernel.name: subject for subject, _ in work}
     jobs = [_job(context, subject, item) for subject, item in work if item not in context.done]
     finished = len(work) - len(jobs)
     context.tell(Progress(stage, finished, len(work), ""))
     for job, got in _pool(context, execute, jobs):
-        evidence = got.value if isinstance(got, Done) else Evidence(job.item, _STATUS[got.kind], detail=got.detail, log=got.log, seconds=got.seconds)
-        assert isinstance(evidence, Evidence)  # noqa: S101 - what `execute` returns
+        evidence = (
+            got.value
+            if isinstance(got, Done)
+            else Evidence(job.item, _STATUS[got.kind], detail=got.detail, log=got.log, seconds=got.seconds)
+        )
+        assert isinstance(evidence, Evidence)
         context.done[job.item] = evidence
         context.folder.append(evidence, _outcome(subjects[job.item.kernel], evidence, noises))
         finished += 1
@@ -230,7 +232,7 @@ def _job(context: _Context, subject: Subject, item: WorkItem) -> Job:
         edit = None if item.mutant == NULL else subject.mutants[item.mutant].edits[subject.kernel.name]
         into = context.folder.path / "mutants" / item.mutant
         package = str(copy_with_edit(Path(subject.package), edit, item.mutant, into))
-    return Job(item, context.source, subject.kernel, package, context.request.forward_only)
+    return Job(item, context.source, subject.kernel, package, subject.module, context.request.forward_only)
 
 
 def _outcome(subject: Subject, evidence: Evidence, noises: Noises) -> str:

@@ -24,7 +24,7 @@ PREFIX = "gradcheck_target_"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a kernel lives: its package's folder, the dotted module in it (empty: the package itself), the attribute."""
+    """Where a file's kernel lives: its package's folder, the dotted module in it (empty: the package itself), the attribute."""
 
     package: Path
     module: str
@@ -82,25 +82,6 @@ def load_package(folder: Path, module: str, attr: str) -> object:
             find = lambda: _descend(who, name, [str(folder)], module.split("."))  # noqa: E731
             loaded = _run(who, lambda: importlib.import_module(f"{name}.{module}"), find)
     return _attribute(loaded, attr, who)
-
-
-def locate(target: str, *, folder: Path | None = None) -> Place:
-    """Where the kernel's source lies, without importing any of it: what a mutant copies and edits.
-
-    Raises:
-        UsageError: there is no such file or module, or it has no source.
-    """
-    where, attr = _split(target)
-    folder = (folder or Path.cwd()).resolve()
-    if _is_file(where):
-        file = _existing(target, folder / where)
-        return Place(file.parent, "" if file.stem == "__init__" else file.stem, attr)
-    with _importable(folder):
-        spec = _find(target, where)
-    if not (spec.origin or "").endswith(".py"):
-        raise UsageError(f"kernel {target!r}: the module {where} has no source file, so it cannot be mutated")
-    file = Path(spec.origin or "").resolve()
-    return Place(file.parent, "" if file.stem == "__init__" else where.rpartition(".")[2], attr)
 
 
 def _split(target: str) -> tuple[str, str]:

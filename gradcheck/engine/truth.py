@@ -53,9 +53,7 @@ def cases_of(op: Op, dtypes: Sequence[str], seed: int) -> tuple[Case, ...]:
     """The covering grid in float32, and a part of it, spread evenly, in each half precision; one dtype after the other."""
     whole = {dtype: grid(op, (dtype,), seed=seed) for dtype in dtypes}
     return tuple(
-        case
-        for dtype, cases in whole.items()
-        for case in (cases if dtype == "f32" else select(op, cases, cases=(str(HALF_CASES),)))
+        case for dtype, cases in whole.items() for case in (cases if dtype == "f32" else select(op, cases, cases=(str(HALF_CASES),)))
     )
 
 
@@ -95,9 +93,7 @@ def _noise(op: Op, case: Case, carry: str, truth: Truth, problem: Problem) -> Ra
 
 def _key(op: Op, case: Case, oracle: Oracle) -> str:
     """Everything that can change the answer: the op's own text, its helpers, our numerics, numpy, and the case."""
-    return cache.key_of(
-        {"oracle": oracle, "case": str(case), "op": op_digest(op.file), "numerics": own_digest(), "numpy": np.__version__}
-    )
+    return cache.key_of({"oracle": oracle, "case": str(case), "op": op_digest(op.file), "numerics": own_digest(), "numpy": np.__version__})
 
 
 @once

@@ -177,19 +177,20 @@ class _Sum:
     @classmethod
     def of(cls, sweep: Sweep, name: str, extremes: tuple[Sweep, ...]) -> _Sum:
         here = lanes(sweep.call.recurrence, name)
-        writes = any(slope.value[0].any() for _, slope in sweep.slopes(name, here, slice(0, 1))) if extremes else True
         shape = (1 if here.static else sweep.call.length, *sweep.call.at(slice(0, 1))[name].shape[1:])
-        return cls(name, here, () if writes else extremes, *(np.zeros(shape, sweep.states.dtype) for _ in range(3)))
+        return cls(name, here, extremes, *(np.zeros(shape, sweep.states.dtype) for _ in range(3)))
 
     def add(self, sweep: Sweep, block: slice, weights: tuple[Array, ...], bound: _Bound | None) -> None:
         """Add what the steps of `block` contribute."""
         here, sizes = self.here, sweep.call.sizes
-        elsewhere = [list(extreme.slopes(self.name, here, block)) for extreme in self.extremes]
+        elsewhere: list[list[Slope]] = []
         for number, (index, slope) in enumerate(sweep.slopes(self.name, here, block)):
             at = (slice(0, 1) if here.static else block, *index)
             self.value[at] += _settle(here, gather(here, here.readout, slope.value, weights, sizes))
             if bound is not None:
-                scale, off = bound(here, slope, [slopes[number][1].value for slopes in elsewhere])
+                if not (slope.value[0].any() or elsewhere):  # it reads the state without writing to it: see `_extremes`
+                    elsewhere = [[at_ for _, at_ in extreme.slopes(self.name, here, block)] for extreme in self.extremes]
+                scale, off = bound(here, slope, [slopes[number].value for slopes in elsewhere])
                 self.majorant[at] += _settle(here, scale)
                 self.error[at] += _settle(here, off)
 

@@ -69,8 +69,9 @@ def central(pairs: int) -> tuple[float, ...]:
 def secant(f: Function, point: Array, direction: Array, h: Array) -> Slope:
     """Two-point central difference with a large step, for inputs in which f is affine. `h` is one number per time step."""
     move = _over(h, point) * direction
+    half = 0.5 / h
     high, low = f(point + move), f(point - move)
-    return Slope(tuple((a - b) / (2 * _over(h, a)) for a, b in zip(high, low, strict=True)), None, 1 / h)
+    return Slope(tuple(_scaled(a - b, _over(half, a)) for a, b in zip(high, low, strict=True)), None, 1 / h)
 
 
 def stencil(f: Function, point: Array, direction: Array) -> Slope:
@@ -85,23 +86,32 @@ def stencil(f: Function, point: Array, direction: Array) -> Slope:
     for j in (SPACING / 2, SPACING, 2 * SPACING):
         move = j * direction
         odd.append(tuple(a - b for a, b in zip(f(point + move), f(point - move), strict=True)))
-    near, far = central(2)
-    value, truncation = [], []
-    for half, one, two in zip(*odd, strict=True):
-        fine = half * (near * 2 / SPACING) + one * (far * 2 / SPACING)
-        coarse = one * (near / SPACING) + two * (far / SPACING)
-        gap = (fine - coarse) / 15
-        value.append(fine + gap)
-        truncation.append(SAFETY * np.abs(gap))
-    # f(+-k/2) enters with 16/15 of its weight in D4(k/2), and so on down; rounded up, once per point of a pair.
-    amplification = 2 * (near * 2 * 16 / 15 + abs(far) * 2 * 16 / 15 + near / 15 + abs(far) / 15) / SPACING
-    return Slope(tuple(value), tuple(truncation), amplification)
+    near, far = (w / SPACING for w in central(2))
+    fine, coarse = (2 * near, 2 * far, 0.0), (0.0, near, far)  # weights of D4(k/2) and D4(k) on the three differences
+    gap = tuple((a - b) / 15 for a, b in zip(fine, coarse, strict=True))
+    value = tuple(a + b for a, b in zip(fine, gap, strict=True))
+    parts = list(zip(*odd, strict=True))
+    truncation = tuple(np.abs(_weighted(gap, part)) * SAFETY for part in parts)
+    return Slope(tuple(_weighted(value, part) for part in parts), truncation, 2 * sum(map(abs, value)))
 
 
 def complex_step(f: Function, point: Array, direction: Array) -> Slope:
     """Im f(p + ih) / h in single precision: nothing is subtracted, so the only noise is that of evaluating f."""
     moved = f(point.astype(np.complex64) + np.complex64(1j * COMPLEX_STEP) * direction)
     return Slope(tuple(np.imag(a) / np.float32(COMPLEX_STEP) for a in moved), None, 1.0)
+
+
+def _weighted(weights: tuple[float, ...], parts: Arrays) -> Array:
+    total = parts[0] * weights[0]
+    for weight, part in zip(weights[1:], parts[1:], strict=True):
+        total += part * weight
+    return total
+
+
+def _scaled(values: Array, factor: Array) -> Array:
+    """`values`, which nobody else holds, times `factor`."""
+    values *= factor
+    return values
 
 
 def _over(h: Array, like: Array) -> Array:

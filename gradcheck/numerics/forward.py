@@ -28,8 +28,8 @@ class Sequence:
     """
 
     recurrence: Recurrence
-    steps: Mapping[str, Array]
-    static: Mapping[str, Array]
+    steps: dict[str, Array]
+    static: dict[str, Array]
     initial: Array
     length: int
     sizes: Mapping[str, int]
@@ -87,7 +87,8 @@ def forward(call: Sequence, carry: str = "") -> tuple[Array, Array]:
 def total(recurrence: Recurrence, terms: tuple[Array, ...]) -> Array:
     """y from its terms: each is summed over the axes that y does not have. Leading axes are kept."""
     parts = [term.sum(extra_axes(recurrence, names)) for names, term in zip(recurrence.terms, terms, strict=True)]
-    return sum(parts[1:], start=parts[0])
+    y: Array = sum(parts[1:], start=parts[0])
+    return y
 
 
 def extra_axes(recurrence: Recurrence, names: Axes) -> tuple[int, ...]:

@@ -80,7 +80,7 @@ def _contract(here: Lanes, names: Axes, part: Array, weight: Array, sizes: Mappi
     symbol = {axis: chr(ord("a") + i) for i, axis in enumerate(names)}
     kept = [fine for fine in here.parallel.values() if fine in symbol]
     source = "Z" + "".join(symbol[axis] for axis in names)
-    out = np.einsum(f"{source},{source}->Z{''.join(symbol[axis] for axis in kept)}", part, weight)
+    out: Array = np.einsum(f"{source},{source}->Z{''.join(symbol[axis] for axis in kept)}", part, weight)
     for position, (axis, fine) in enumerate(here.parallel.items(), start=1):
         if fine not in symbol:  # this array does not vary along the axis: none of the effect is in it
             out = np.expand_dims(out, position)

@@ -89,7 +89,7 @@ def compare(got: F64, want: F64, error: F64, unit: F64, axes: Axes) -> Compariso
 def _mean_square(values: F64, axis: int) -> F64:
     """Mean of the squares over all axes but one."""
     other = tuple(i for i in range(values.ndim) if i != axis)
-    return (values**2).mean(other)
+    return np.asarray((values**2).mean(other))
 
 
 def _finite_slices(values: F64, axis: int) -> F64:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[np.generic]
+Array = npt.NDArray[Any]
 Axes = tuple[str, ...]
 Step = Callable[..., tuple[Array, tuple[Array, ...]]]
 

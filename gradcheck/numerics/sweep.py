@@ -97,7 +97,7 @@ class Sweep:
         after = slice(block.start + 1, block.stop + 1)
         sizes = [np.abs(a.reshape(a.shape[0], -1)).max(1) for a in (point, self.states[block], self.states[after])]
         largest = np.maximum(np.maximum(sizes[0], np.maximum(sizes[1], sizes[2])), 1.0)
-        return HEADROOM * np.exp2(np.ceil(np.log2(largest)))
+        return np.asarray(HEADROOM * np.exp2(np.ceil(np.log2(largest))))
 
 
 def magnitudes(arrays: tuple[Array, ...]) -> tuple[Array, ...]:

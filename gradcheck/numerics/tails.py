@@ -129,6 +129,6 @@ class _Transpose:
     def __call__(self, by_direction: Array) -> Array:
         """(directions, *parallel axes) put in the order of the state's axes."""
         if not self.coupled:
-            return by_direction[0]
+            return np.asarray(by_direction[0])
         grid = by_direction.reshape(*self.sizes, *by_direction.shape[1:])
         return np.moveaxis(grid, range(len(self.coupled)), self.coupled)

@@ -14,7 +14,7 @@ from gradcheck._kernel import Kernel
 from gradcheck._mutant import Edit, Expect, Mutant
 from gradcheck._op import Op
 from gradcheck._verdict import CANARY, NULL
-from gradcheck.suite._locate import Package, find_module, find_package
+from gradcheck.suite._locate import Package, find_module, kernel_package
 from gradcheck.suite._suite import Suite
 
 RESERVED = (CANARY, NULL, "all", "none")
@@ -55,7 +55,7 @@ def _findings(suite: Suite) -> Iterator[tuple[str, Found]]:
         for kernel in op.kernels:
             where = f"kernel {op.name}/{kernel.name} ({op.file})"
             try:
-                package = find_package(kernel.target, suite.homes[op.name].path)
+                package = kernel_package(kernel.target, suite.homes[op.name].path)
             except UsageError as error:
                 if not kernel.requires or find_module(kernel.requires):
                     yield where, iter([("missing", str(error))])

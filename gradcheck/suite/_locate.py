@@ -11,14 +11,21 @@ from gradcheck._errors import UsageError
 
 
 class Package(NamedTuple):
-    """A package on disk: its folder, and the dotted name it is imported by (empty for a folder of loose files)."""
+    """A package on disk.
+
+    Args:
+        folder: where it lies.
+        name: the dotted name it is imported by; empty for a folder of loose files.
+        module: the module in it that holds the kernel; empty for the package itself.
+    """
 
     folder: Path
     name: str
+    module: str
 
 
-def kernel_package(kernel_target: str, root: Path | None) -> Path:
-    """The folder of the package that holds a kernel: what is copied, with an edit applied, to make a mutant.
+def kernel_package(kernel_target: str, root: Path | None) -> Package:
+    """The package that holds a kernel: what is copied, with an edit applied, to make a mutant.
 
     A checkout wins over an installed package, so that a gradcheck that is installed plainly and run from a clone checks the
     clone's kernels. A target `path/to/file.py:attr` is relative to `root` (or to the working directory), and its package is
@@ -31,11 +38,6 @@ def kernel_package(kernel_target: str, root: Path | None) -> Path:
     Raises:
         UsageError: the target has another form, there is no such module or file, or the module is in no package.
     """
-    return find_package(kernel_target, root).folder
-
-
-def find_package(kernel_target: str, root: Path | None) -> Package:
-    """As `kernel_package`, with the package's name."""
     where, colon, attribute = kernel_target.rpartition(":")
     if not (where and colon and attribute):
         raise UsageError(f"kernel target {kernel_target!r} is neither `package.module:attribute` nor `path/to/file.py:attribute`")
@@ -43,7 +45,7 @@ def find_package(kernel_target: str, root: Path | None) -> Package:
         file = (root or Path.cwd()) / where
         if not file.is_file():
             raise UsageError(f"kernel target {kernel_target!r}: there is no file {file}")
-        return Package(file.resolve().parent, "")
+        return Package(file.resolve().parent, "", "" if file.stem == "__init__" else file.stem)
     return (_in_checkout(where, root) if root else None) or _installed(where, kernel_target)
 
 
@@ -65,9 +67,9 @@ def _in_checkout(module: str, root: Path) -> Package | None:
     path = Path(*module.split("."))
     for base in (root, root / "src"):
         if (base / path / "__init__.py").is_file():
-            return Package((base / path).resolve(), module)
+            return Package((base / path).resolve(), module, "")
         if "." in module and (base / path).with_suffix(".py").is_file():
-            return Package((base / path).resolve().parent, module.rpartition(".")[0])
+            return Package((base / path).resolve().parent, *_split(module))
     return None
 
 
@@ -78,10 +80,16 @@ def _installed(module: str, kernel_target: str) -> Package:
         missing = next(name for n in range(len(parts)) if find_module(name := ".".join(parts[: n + 1])) is None)
         raise UsageError(f"kernel target {kernel_target!r}: there is no module {missing!r}; correct the name or install what provides it")
     if spec.submodule_search_locations:
-        return Package(Path(next(iter(spec.submodule_search_locations))).resolve(), module)
+        return Package(Path(next(iter(spec.submodule_search_locations))).resolve(), module, "")
     if "." not in module or spec.origin is None:
         raise UsageError(
             f"kernel target {kernel_target!r}: the module {module!r} is in no package, and a mutant is made by copying one; "
             "put the module into a package, or give it as path/to/file.py:attribute"
         )
-    return Package(Path(spec.origin).resolve().parent, module.rpartition(".")[0])
+    return Package(Path(spec.origin).resolve().parent, *_split(module))
+
+
+def _split(module: str) -> tuple[str, str]:
+    """(package, module in it) of a dotted name."""
+    package, _, name = module.rpartition(".")
+    return package, name

@@ -8,7 +8,7 @@ import pytest
 
 from gradcheck import UsageError
 from gradcheck.engine.tap import tap_custom_functions
-from gradcheck.engine.target import Place, load_package, load_target, locate
+from gradcheck.engine.target import load_package, load_target
 
 KERNELS = Path(__file__).parents[3] / "gradcheck" / "kernels"
 
@@ -135,14 +135,3 @@ def test_custom_functions_are_tapped_however_a_kernel_is_loaded(load):
     with tap_custom_functions() as calls:
         mx.vjp(scan, inputs, [mx.ones((1, 1, 1, 1))] * 2)
     assert [call.returned for call in calls] == [6]
-
-
-def test_a_kernel_is_located_without_being_imported(tmp_path):
-    write(tmp_path, bomb="raise SystemExit")
-    write(tmp_path / "pkg", init="raise SystemExit", bomb="raise SystemExit")
-    assert locate("bomb.py:f", folder=tmp_path) == Place(tmp_path, "bomb", "f")
-    assert locate("pkg.bomb:f", folder=tmp_path) == Place(tmp_path / "pkg", "bomb", "f")
-    assert locate("pkg:f.g", folder=tmp_path) == Place(tmp_path / "pkg", "", "f.g")
-    assert locate("gradcheck.kernels.ssm_scan.mlx:ssm_scan") == Place(KERNELS / "ssm_scan", "mlx", "ssm_scan")
-    with pytest.raises(UsageError, match="no source file"):
-        locate("mlx.core:array")

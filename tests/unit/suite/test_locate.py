@@ -9,7 +9,6 @@ import pytest
 
 from gradcheck import UsageError
 from gradcheck.suite import kernel_package
-from gradcheck.suite._locate import find_package
 
 BOOM = "raise RuntimeError('locating a kernel must not import it')\n"
 
@@ -39,21 +38,21 @@ def site(tmp_path: Path, write, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_an_installed_package_is_found_and_not_imported(site: Path, target: str, folder: str, name: str):
-    assert kernel_package(target, None) == site / folder
-    assert find_package(target, None).name == name
+    assert kernel_package(target, None).folder == site / folder
+    assert kernel_package(target, None).name == name
     assert not [module for module in sys.modules if module.startswith("locpkg")]
 
 
 @pytest.mark.parametrize("base", [".", "src"])
 def test_a_checkout_wins_over_the_installed_package(site: Path, tmp_path: Path, write, base: str):
     clone = write(tmp_path / "clone", {f"{base}/locpkg/scan/mlx.py": BOOM})
-    assert kernel_package("locpkg.scan.mlx:f", clone) == (clone / base / "locpkg/scan").resolve()
-    assert kernel_package("locpkg.scan.scan:f", clone) == site / "locpkg/scan"  # the clone has no such file
+    assert kernel_package("locpkg.scan.mlx:f", clone).folder == (clone / base / "locpkg/scan").resolve()
+    assert kernel_package("locpkg.scan.scan:f", clone).folder == site / "locpkg/scan"  # the clone has no such file
 
 
 def test_a_file_is_relative_to_its_suite(tmp_path: Path, write):
     write(tmp_path, {"kern/scan.py": BOOM})
-    assert kernel_package("kern/scan.py:f", tmp_path) == tmp_path / "kern"
+    assert kernel_package("kern/scan.py:f", tmp_path).folder == tmp_path / "kern"
     with pytest.raises(UsageError, match=r"there is no file .*kern/nosuch.py"):
         kernel_package("kern/nosuch.py:f", tmp_path)
 

@@ -31,7 +31,7 @@ print(json.dumps({
     "files": sorted(suite.files.values()),
     "reports": sorted(suite.reports),
     "notes": suite.notes,
-    "kernels": [str(kernel_package(target, suite.homes[op].path)) for target, op in targets.items()],
+    "kernels": [str(kernel_package(target, suite.homes[op].path).folder) for target, op in targets.items()],
     "problems": [str(problem) for problem in lint(suite)],
     "taken": sorted({"oracles", "mutants", "reports", "mlx"} & set(sys.modules)),
 }))
