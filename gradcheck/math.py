@@ -51,10 +51,13 @@ def tanh(z: Numbers) -> Numbers:
 
 
 def log1p(z: Numbers) -> Numbers:
-    """log(1 + z), accurate near z = 0 also for complex z: Re = log1p(x(2 + x) + y^2) / 2, Im = atan2(y, 1 + x)."""
+    """log(1 + z), accurate near z = 0 also for complex z: Re = log1p(x(2 + x) + y^2) / 2, Im = atan2(y, 1 + x).
+
+    For complex z the real part is accurate while x >= -1/2 and y^2 <= |x|: near the circle |1 + z| = 1 its terms cancel.
+    """
     z = np.asarray(z)
     if z.dtype == object:
-        return _each(_log1p_exact, z)
+        return _each(lambda v: _exact("log1p", v), z)
     if not np.iscomplexobj(z):
         return np.log1p(z)
     x, y = z.real, z.imag
@@ -91,11 +94,6 @@ def _each(function: Callable[[Any], Any], z: Numbers) -> Numbers:
 
 
 def _exact(name: str, v: Any) -> Any:  # noqa: ANN401 - a number of a library that has no stubs
-    """`name` of one mpmath or python-flint number: flint numbers carry the function, mpmath contexts do."""
-    method = getattr(v, name, None)
-    return method() if method is not None else getattr(v.context, name)(v)
-
-
-def _log1p_exact(v: Any) -> Any:  # noqa: ANN401 - as above
-    method = getattr(v, "log1p", None)
-    return method() if method is not None else v.context.log1p(v)
+    """`name` of one mpmath or python-flint number: mpmath contexts carry the functions (`mpf.exp` is an exponent), flint numbers do."""
+    context = getattr(v, "context", None)
+    return getattr(v, name)() if context is None else getattr(context, name)(v)

@@ -129,7 +129,7 @@ def _cells(row: _Row, scale: int, ends: tuple[float, float]) -> list[Text]:
         ]
     worst = row.worst.measurement if row.worst else None
     if scale:
-        cells.append(Text(worst.where) if worst and worst.worst else nothing)
+        cells.append(Text(str(list(worst.worst))) if worst and worst.worst else nothing)
     cells.append(Text(str(worst.worst_step)) if worst and worst.worst_step is not None else nothing)
     return cells
 

@@ -1,19 +1,23 @@
-"""What is rotten in a suite: found by reading, before anything runs. No kernel is imported."""
+"""What is rotten in a suite: found by reading it, and by running the reference of each op on one tiny case. No kernel is imported."""
 
 from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Literal, get_args
+
+import numpy as np
 
 from gradcheck._errors import UsageError, unknown
 from gradcheck._kernel import Kernel
 from gradcheck._mutant import Edit, Expect, Mutant
 from gradcheck._op import Op
 from gradcheck._verdict import CANARY, NULL
+from gradcheck.numerics.taint import check_lanes, check_linear
 from gradcheck.suite._locate import Package, find_module, kernel_package
 from gradcheck.suite._suite import Suite
 
@@ -74,6 +78,38 @@ def _op(op: Op) -> Found:
     for regime in op.regimes.values():
         if not regime.why.strip():
             yield "rule", f"the regime {regime.name!r} has no docstring; say which defects it lets be seen"
+    for variant in op.variants or ("",):
+        yield from _step(op, variant)
+
+
+def _step(op: Op, variant: str) -> Found:
+    """Whether the step keeps what the op declares of it, on a tiny case of the first regime."""
+    regime = next(iter(op.regimes.values()))
+    sizes = _tiny(op)
+    try:
+        inputs = regime.draw(np.random.default_rng(0), op.shapes(sizes, variant))
+        recurrence = op.recurrence(variant)
+        sentences = (*check_lanes(recurrence, inputs), *check_linear(recurrence, inputs))
+    except Exception as error:  # noqa: BLE001 - a suite's own code may raise anything, and that is what is the matter with it
+        case = ",".join([*(f"{axis}{size}" for axis, size in sizes.items()), *([variant] if variant else [])])
+        yield "rule", f"its step cannot be run on {case} of the regime {regime.name!r}: {type(error).__name__}: {error}"
+    else:
+        yield from (("rule", sentence) for sentence in sentences)
+
+
+def _tiny(op: Op) -> Mapping[str, int]:
+    """The smallest declared size above 1 of each axis; with several groups, of several members each, where such sizes are declared."""
+    sizes = {axis: min([size for size in choices if size > 1] or choices) for axis, choices in op.dims.items()}
+    grouped = sorted({*op.groups, *op.groups.values()})
+
+    def rank(choice: tuple[int, ...]) -> tuple[int, int]:
+        size = dict(zip(grouped, choice, strict=True))
+        hidden = sum(size[coarse] == 1 or size[coarse] == size[fine] for coarse, fine in op.groups.items())
+        impossible = sum(size[fine] % size[coarse] > 0 for coarse, fine in op.groups.items())
+        return len(op.groups) * impossible + hidden, sum(choice)
+
+    best = min(product(*(op.dims[axis] for axis in grouped)), key=rank)
+    return sizes | dict(zip(grouped, best, strict=True))
 
 
 def _kernel(kernel: Kernel, package: Package) -> Found:

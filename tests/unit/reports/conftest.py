@@ -40,6 +40,8 @@ DIFF = """--- a/mlx.py
      return ddt
 """
 
+AXES = {"d x": ("B", "T", "H", "P"), "d dt": ("B", "T", "H"), "d B": ("B", "T", "G", "N"), "d C": ("B", "T", "G", "N")}
+
 
 def case(variant: str = "mamba2", regime: str = "long-memory", seed: int = 7, steps: int = 65, dtype: str = "f32") -> Case:
     return Case("ssm_scan", (("B", 2), ("T", steps), ("H", 4), ("P", 8), ("N", 16), ("G", 2)), dtype, regime, seed, variant)
@@ -57,6 +59,7 @@ def measurement(quantity: str, scale: float = 1.0) -> Measurement:
         ratios=ratios,
         diluted={"last step": 0.9 * scale, "one head": 0.7 * scale},
         spliced={"zeroed": 3e6, "scaled by 0.1 %": 4e3},
+        axes=AXES.get(quantity, ())[: len(worst)],
         worst=worst,
         got=0.123456789 * scale,
         want=0.123456783,

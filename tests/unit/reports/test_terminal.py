@@ -95,7 +95,7 @@ def test_a_wrong_gradient_is_named_with_step_values_and_replay_line(render, stra
     text = flat(render("terminal", stranger))
     assert text.startswith("FAIL ssm_scan: path/to/my_kernels.py:scan is wrong in d dt and d A")
     assert "FAILED d dt of path/to/my_kernels.py:scan in 7 of 48 cases" in text
-    assert "d dt[0, 64, 3] got 1.5 want -2.5" in text
+    assert "d dt[b=0, t=64, h=3] got 1.5 want -2.5" in text
     assert "first out of the noise at t = 60, worst at t = 64, 5 of 65 steps" in text
     assert "z 1.7e4 > 24.8" in text
     case = "ssm_scan/B2,T65,H4,P8,N16,G2,mamba2/f32/long-memory/40"

@@ -1,0 +1,137 @@
+"""The real command line, in this process, in a folder of its own; workers are real processes.
+
+Truths are computed once for all tests: the noise of the whole covering grid takes ten seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import filelock
+import pytest
+
+from gradcheck.cli import main
+
+TESTDATA = Path(__file__).parents[1] / "testdata"
+STRANGERS = TESTDATA / "strangers"
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a command left: its exit code, what it wrote, and the run as JSON where it got as far as having one."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def run(self) -> dict[str, Any]:
+        return json.loads(self.out)
+
+    @property
+    def verdicts(self) -> list[dict[str, Any]]:
+        return self.run["verdicts"]
+
+    def outcomes(self, kernel: str = "") -> list[str]:
+        return [v["outcome"] for v in self.verdicts if not kernel or v["item"]["kernel"] == kernel]
+
+    @property
+    def blamed(self) -> dict[str, str]:
+        """Outputs and gradients that a failed verdict names, each with the first sentence that does."""
+        found: dict[str, str] = {}
+        for verdict in self.verdicts:
+            if verdict["outcome"] == "FAILED":
+                for text in verdict["why"].split("; "):
+                    if named := re.match(r"(d \w+|y|\w+_T)(?= at|, step|:)", text):
+                        found.setdefault(named[0], text)
+        return found
+
+    @property
+    def kills(self) -> dict[tuple[str, ...], tuple[object, ...]]:
+        """The kill table, but for what differs from run to run by nature."""
+        return {
+            (row["kernel"], row["mutant"], row["variant"], row["form"]): (row["outcome"], row["kills"], row["cases"], row["margin"])
+            for row in self.run["kills"]
+        }
+
+
+Cli = Callable[..., Ran]
+
+
+def run_ids(folder: Path) -> list[str]:
+    """Ids of the runs in a folder, oldest first."""
+    return sorted((path.parent.name for path in (folder / ".gradcheck" / "runs").glob("*/plan.json")), key=lambda name: name[:15])
+
+
+@pytest.fixture(scope="session")
+def _truths(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One cache of truths for all tests of a session, however many processes share them out."""
+    base = tmp_path_factory.getbasetemp()
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "truths"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, _truths: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory that belongs to no project."""
+    monkeypatch.setenv("GRADCHECK_CACHE_DIR", str(_truths))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def cli(capfd: pytest.CaptureFixture[str], _truths: Path) -> Cli:
+    """Run a command line as a shell would, in the working directory."""
+
+    def call(*args: str) -> Ran:
+        capfd.readouterr()
+        code = main([str(arg) for arg in args])
+        return Ran(code, *capfd.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def check(cli: Cli, _truths: Path) -> Cli:
+    """`gradcheck run --op ssm_scan --kernel TARGET … --json`."""
+
+    def call(target: object, *args: str) -> Ran:
+        with filelock.FileLock(f"{_truths}.lock"):  # one process computes a truth, the others find it
+            return cli("run", "--op", "ssm_scan", "--kernel", str(target), "--json", *args)
+
+    return call
+
+
+@pytest.fixture
+def write(here: Path) -> Callable[[str], str]:
+    """A stranger's kernel from the text of a file, which may build on the right scan of `_scan.py`; gives its target."""
+
+    def write(text: str) -> str:
+        shutil.copy(STRANGERS / "_scan.py", here)
+        (here / "stranger.py").write_text(text, encoding="utf-8")
+        return "stranger.py:scan"
+
+    return write
+
+
+@pytest.fixture
+def hello(here: Path) -> Path:
+    """Somebody else's repository, as the working directory."""
+    shutil.copytree(TESTDATA / "hello", here, dirs_exist_ok=True)
+    return here
+
+
+def edit(file: Path, changes: Mapping[str, str]) -> None:
+    """Replace texts that are there exactly once."""
+    text = file.read_text("utf-8")
+    for find, replace in changes.items():
+        assert text.count(find) == 1, (file, find)
+        text = text.replace(find, replace)
+    file.write_text(text, "utf-8")

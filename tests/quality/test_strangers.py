@@ -1,0 +1,135 @@
+"""Kernels that we have never seen: every wrong one is told by gradient and step, every right one passes, through the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from gradcheck import Case, ExitCode
+
+from .conftest import STRANGERS
+
+FEW = ("--cases", "4")  # of each branch: growth, sparse and long memory; one and 131 steps; every objective but none twice
+
+WRONG = {
+    "sign_error": {"d A"},
+    "missing_group_sum": {"d B", "d C"},
+    "last_token_wrong": {"d x"},
+    "later_batch_rows_wrong": {"d dt"},
+    "scale_error": {"d C"},
+    "zeros_for_one": {"d dt"},
+    "nan_in_one_element": {"d x"},
+    "two_swapped": {"d B", "d C"},
+    "one_too_few": {"d C"},
+    "wrong_dtype": {"d x"},
+    "state_cotangent_ignored": {"d s", "d x", "d dt", "d A", "d B"},
+}
+RIGHT = ("other_order", "chunked", "autodiff", "half_inputs", "noncontiguous", "numpy_object")
+UNCOMPARED = {"one_too_few", "wrong_dtype"}
+
+
+def target(name):
+    return f"{STRANGERS / name}.py:scan"
+
+
+def assert_caught(ran, name):
+    """Exit 1; the very gradients that are wrong are blamed, no other, and each that has steps with its step."""
+    assert ran.code == ExitCode.WRONG
+    assert set(ran.blamed) == WRONG[name]
+    for quantity, sentence in ran.blamed.items():
+        assert (quantity in {"d x", "d dt", "d B", "d C"} and name not in UNCOMPARED) == ("step" in sentence), sentence
+    first = next(verdict["why"] for verdict in ran.verdicts if verdict["outcome"] == "FAILED")
+    assert any(quantity in first for quantity in WRONG[name])
+    headline = ran.err[ran.err.index("FAIL ") :].splitlines()[0]
+    assert all(quantity in headline for quantity in WRONG[name])
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_vjp_is_caught_and_its_gradient_and_step_named(check, name):
+    assert_caught(check(target(name), *FEW), name)
+
+
+def test_the_step_that_is_named_is_the_one_that_is_wrong(check):
+    failed = [v for v in check(target("last_token_wrong"), *FEW).verdicts if v["outcome"] == "FAILED"]
+    assert failed
+    for verdict in failed:
+        last = Case.parse(verdict["item"]["case"]).sizes["T"] - 1
+        (dx,) = (m for m in verdict["evidence"]["measurements"] if m["quantity"] == "d x")
+        assert dx["worst_step"] == dx["worst"][1] == last
+        assert f"step {last}:" in verdict["why"]
+
+
+def test_the_rows_that_are_named_are_those_that_are_wrong(check):
+    ran = check(target("later_batch_rows_wrong"), *FEW)
+    for verdict in ran.verdicts:
+        (dt,) = (m for m in verdict["evidence"]["measurements"] if m["quantity"] == "d dt")
+        wrong = verdict["outcome"] == "FAILED"
+        assert wrong == (Case.parse(verdict["item"]["case"]).sizes["B"] > 1)
+        assert not wrong or dt["worst"][0] >= 1
+
+
+def test_what_cannot_be_compared_is_said_in_words(check):
+    assert check(target("one_too_few"), *FEW).blamed == {"d C": "d C: missing: the vjp returned 5 gradients for 6 inputs"}
+    assert check(target("wrong_dtype"), *FEW).blamed == {"d x": "d x: has dtype float16, want float32"}
+
+
+def test_a_kernel_that_overwrites_its_input_is_wrong_though_its_numbers_are_right(check):
+    ran = check(target("overwrites_input"), *FEW)
+    assert ran.code == ExitCode.WRONG
+    assert {verdict["why"] for verdict in ran.verdicts} == {"forward overwrites its input dt"}
+    assert "forward overwrites its input dt" in ran.err
+
+
+def test_a_crash_names_its_signal_and_the_next_case_still_runs(check):
+    ran = check(target("crashes"), *FEW)
+    assert ran.code == ExitCode.WRONG
+    assert ran.outcomes() == ["CRASHED"] * 8
+    assert {v["evidence"]["detail"] for v in ran.verdicts} == {"SIGSEGV (signal 11)"}
+    assert "SIGSEGV" in ran.err
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_right_stranger_passes_and_is_judged_by_the_band_of_the_op(check, name):
+    ran = check(target(name), *FEW)
+    assert ran.code == ExitCode.OK, ran.err
+    assert set(ran.outcomes()) == {"PASSED"}
+    assert "band: op-level" in ran.err
+    assert "6 gradients checked (s x dt A B C)" in ran.err
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_half_precision_inputs_are_taken_and_judged_by_their_own_noise(check, dtype):
+    ran = check(target("half_inputs"), *FEW, "--dtype", dtype)
+    assert ran.code == ExitCode.OK, ran.err
+    assert {Case.parse(v["item"]["case"]).dtype for v in ran.verdicts} == {dtype}
+    assert "6 gradients checked (s x dt A B C)" in ran.err
+
+
+@pytest.mark.parametrize("name", ["sign_error", "two_swapped", "last_token_wrong"])
+def test_half_precision_does_not_hide_a_gross_mistake(check, name):
+    ran = check(target(name), *FEW, "--dtype", "bf16")
+    assert (ran.code, set(ran.blamed)) == (ExitCode.WRONG, WRONG[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WRONG)
+def test_over_the_whole_grid_a_wrong_vjp_is_caught(check, name):
+    assert_caught(check(target(name)), name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtypes", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("name", RIGHT)
+def test_over_the_whole_grid_a_right_stranger_passes(check, name, dtypes):
+    if name != "half_inputs" and dtypes != "f32":
+        pytest.skip("only one of them says that it takes halves")
+    ran = check(target(name), "--dtype", dtypes)
+    assert ran.code == ExitCode.OK, ran.err
+    assert len(ran.verdicts) >= (96 if dtypes == "f32" else 24)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["overwrites_input", "crashes"])
+def test_over_the_whole_grid_no_case_of_a_stranger_that_is_wrong_everywhere_passes(check, name):
+    ran = check(target(name))
+    assert ran.code == ExitCode.WRONG
+    assert set(ran.outcomes()) == {"FAILED" if name == "overwrites_input" else "CRASHED"}
