@@ -29,7 +29,7 @@ class Truth:
     """The outputs and the gradients of one case, as one oracle gives them.
 
     Args:
-        oracle: the oracle's name: `costate` or `blackbox`.
+        oracle: the oracle's name: `costate`, `replay`, `blackbox` or `certificate`.
         outputs: by the names of the op's outputs, in packed order.
         gradients: by the names of the op's differentiable inputs, in input order.
     """

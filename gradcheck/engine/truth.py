@@ -21,11 +21,13 @@ from gradcheck.engine.grid import grid, select
 from gradcheck.engine.measure import measure
 from gradcheck.engine.problem import Problem, draw
 from gradcheck.numerics.blackbox import blackbox
+from gradcheck.numerics.certify import certificate
 from gradcheck.numerics.costate import Answers, costate, model
 from gradcheck.numerics.dtypes import round_to
+from gradcheck.numerics.replay import replay
 
-Oracle = Literal["costate", "blackbox"]
-ORACLES: Mapping[str, Callable[..., Answers]] = {"costate": costate, "blackbox": blackbox}
+Oracle = Literal["costate", "blackbox", "replay", "certificate"]
+ORACLES: Mapping[str, Callable[..., Answers]] = {"costate": costate, "blackbox": blackbox, "replay": replay, "certificate": certificate}
 
 HALF_CASES = 12
 """Cases of the covering grid per branch that are run with half-precision inputs, which are one more regime rather than a grid of their

@@ -15,7 +15,7 @@ estimated by halving the step, plus rounding.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +25,7 @@ from gradcheck.numerics.forward import Sequence as Call
 from gradcheck.numerics.forward import forward, sequence
 from gradcheck.numerics.lanes import Lanes, gather, lanes
 from gradcheck.numerics.recurrence import TIME, Array, Recurrence
-from gradcheck.numerics.sweep import Sweep, magnitudes
+from gradcheck.numerics.sweep import Kind, Sweep, magnitudes
 from gradcheck.numerics.tails import Tails, majorants, tails
 
 ROUNDINGS = 8.0
@@ -81,21 +81,40 @@ def model(
 
     What differs from `costate` is what rounding explains. `carry` rounds the state and its cotangent to that dtype after each step.
     """
-    sweep, y = _sweep(sequence(recurrence, inputs, np.float32), w_y, w_s, carry, single=True)
+    sweep, y = _sweep(sequence(recurrence, inputs, np.float32), w_y, w_s, carry, kind="single")
+    return y, sweep.states[-1], _values(sweep)
+
+
+def exact(
+    recurrence: Recurrence, inputs: Mapping[str, Array], w_y: Array, w_s: Array, number: Callable[[float], object]
+) -> tuple[Array, Array, dict[str, Array]]:
+    """(y, s_T, gradients) in numbers of another kind: `number` makes one of a float (`certify.numbers`)."""
+
+    def lift(values: Array) -> Array:
+        out = np.empty(np.shape(values), dtype=object)
+        out.reshape(-1)[:] = [number(float(v)) for v in np.asarray(values).flat]
+        return out
+
+    lifted = {name: value if name in recurrence.constants else lift(value) for name, value in inputs.items()}
+    sweep, y = _sweep(sequence(recurrence, lifted), lift(w_y), lift(w_s), kind="exact")
+    return y, sweep.states[-1], _values(sweep)
+
+
+def _values(sweep: Sweep) -> dict[str, Array]:
+    """The gradients alone, without bounds."""
     past = tails(sweep, sweep.transitions())
     state = Answer(past.value[0], past.value[0], past.value[0])
-    gradients = _ordered(recurrence, state, _gradients(sweep, past))
-    return y, sweep.states[-1], {name: answer.value for name, answer in gradients.items()}
+    return {name: answer.value for name, answer in _ordered(sweep.call.recurrence, state, _gradients(sweep, past)).items()}
 
 
 def _ordered(recurrence: Recurrence, state: Answer, others: Mapping[str, Answer]) -> dict[str, Answer]:
     return {name: state if name == recurrence.state else others[name] for name in recurrence.differentiable}
 
 
-def _sweep(call: Call, w_y: Array, w_s: Array, carry: str = "", *, single: bool = False) -> tuple[Sweep, Array]:
+def _sweep(call: Call, w_y: Array, w_s: Array, carry: str = "", kind: Kind = "double") -> tuple[Sweep, Array]:
     y, states = forward(call, carry)
     weights = np.moveaxis(np.asarray(w_y), call.recurrence.output.index(TIME), 0).astype(states.dtype)
-    return Sweep(call, states, np.ascontiguousarray(weights), np.asarray(w_s).astype(states.dtype), carry, single), y
+    return Sweep(call, states, np.ascontiguousarray(weights), np.asarray(w_s).astype(states.dtype), carry, kind), y
 
 
 def _unit() -> float:
@@ -111,11 +130,11 @@ def _extremes(recurrence: Recurrence, inputs: Mapping[str, Array], sweep: Sweep,
     call = sequence(recurrence, inputs, np.float32)
     with np.errstate(over="ignore"):
         scales = scales.astype(np.float32)
-    return tuple(Sweep(call, states, sweep.w_y, sweep.w_s, single=True) for states in (scales, -scales))
+    return tuple(Sweep(call, states, sweep.w_y, sweep.w_s, kind="single") for states in (scales, -scales))
 
 
 def _gradients(sweep: Sweep, past: Tails, extremes: tuple[Sweep, ...] = ()) -> dict[str, Answer]:
-    """The gradients of all inputs but the initial state; with errors and majorants unless `sweep` is a single-precision model."""
+    """The gradients of all inputs but the initial state; with errors and majorants if `sweep` is a double one."""
     call = sweep.call
     sums = {name: _Sum.of(sweep, name, extremes) for name in call.recurrence.differentiable if name != call.recurrence.state}
     for block in sweep.blocks():
@@ -123,7 +142,7 @@ def _gradients(sweep: Sweep, past: Tails, extremes: tuple[Sweep, ...] = ()) -> d
         w = sweep.weights(block)
         weights = (past.value[after], *w)
         bound = None
-        if not sweep.single:
+        if sweep.kind == "double":
             size = magnitudes((sweep.states[after], *sweep.terms(block)))
             bound = _Bound((past.majorant[after], *magnitudes(w)), size, None if past.error is None else past.error[after], call)
         for one in sums.values():
@@ -196,7 +215,7 @@ class _Sum:
 
     def answer(self, recurrence: Recurrence) -> Answer:
         """The sums, with the axes that the input declares."""
-        return Answer(*(_as_declared(recurrence, self.name, self.here, a) for a in (self.value, self.error, self.majorant)))
+        return Answer(*(as_declared(recurrence, self.name, self.here, a) for a in (self.value, self.error, self.majorant)))
 
 
 def _settle(here: Lanes, parts: Array) -> Array:
@@ -206,7 +225,7 @@ def _settle(here: Lanes, parts: Array) -> Array:
     return parts if here.batched else np.expand_dims(parts, 1)
 
 
-def _as_declared(recurrence: Recurrence, name: str, here: Lanes, value: Array) -> Array:
+def as_declared(recurrence: Recurrence, name: str, here: Lanes, value: Array) -> Array:
     """From (T or 1, B or 1, …) to the axes that the input declares."""
     if not here.batched:
         value = value.squeeze(1)

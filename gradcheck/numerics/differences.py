@@ -30,6 +30,9 @@ COMPLEX_STEP = 2.0**-20
 HEADROOM = 2.0**20
 """How far a linear input is moved beyond the size of what it competes with: no truncation at any step, and rounding falls as 1/h."""
 
+EXACT_STEP = 2.0**-33
+"""For numbers of 50 digits: its fourth power, 1e-40, is the truncation. A power of two, so that dividing by it is exact."""
+
 SAFETY = 1.1
 """On the truncation estimate: asymptotically exact, it would land a hair below half of the errors that it bounds."""
 
@@ -99,6 +102,16 @@ def complex_step(f: Function, point: Array, direction: Array) -> Slope:
     """Im f(p + ih) / h in single precision: nothing is subtracted, so the only noise is that of evaluating f."""
     moved = f(point.astype(np.complex64) + np.complex64(1j * COMPLEX_STEP) * direction)
     return Slope(tuple(np.imag(a) / np.float32(COMPLEX_STEP) for a in moved), None, 1.0)
+
+
+def exact_difference(f: Function, point: Array, direction: Array) -> Slope:
+    """Four-point central difference on numbers of 50 digits: truncation 1e-40, rounding 1e-40."""
+    one, two = (
+        tuple(a - b for a, b in zip(f(point + j * EXACT_STEP * direction), f(point - j * EXACT_STEP * direction), strict=True))
+        for j in (1, 2)
+    )
+    # central(2) is 2/3 and -1/12, which floats are not: the weights are applied as quotients of integers.
+    return Slope(tuple((8 * a - b) / 12 / EXACT_STEP for a, b in zip(one, two, strict=True)), None, 1.0)
 
 
 def _weighted(weights: tuple[float, ...], parts: Arrays) -> Array:

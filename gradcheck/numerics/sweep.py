@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from gradcheck.numerics.differences import HEADROOM, Slope, complex_step, secant, stencil
+from gradcheck.numerics.differences import HEADROOM, Slope, complex_step, exact_difference, secant, stencil
 from gradcheck.numerics.forward import Sequence, extra_axes
 from gradcheck.numerics.lanes import Lanes, directions, lanes
 from gradcheck.numerics.recurrence import Array
+
+Kind = Literal["double", "single", "exact"]
 
 Transitions = Callable[[slice], list[tuple[tuple[int | slice, ...], Slope]]]
 """Slopes of (state_t, *terms_t) in state_{t-1} for all t of a block: pairs of index and slope, one per direction."""
@@ -29,7 +32,8 @@ class Sweep:
         w_y: weights of y, time first.
         w_s: weights of the final state.
         carry: dtype to which the state and its cotangent are rounded after each step, or nothing.
-        single: slopes by complex step in single precision (the model of a float32 kernel), no bounds.
+        kind: `double` (differences in float64, with bounds), `single` (complex steps in float32: the model of a kernel) or `exact`
+            (differences of mpmath or arb numbers).
     """
 
     call: Sequence
@@ -37,7 +41,7 @@ class Sweep:
     w_y: Array
     w_s: Array
     carry: str = ""
-    single: bool = False
+    kind: Kind = "double"
 
     def blocks(self) -> list[slice]:
         """Slices of time, each of about BLOCK state elements, in order."""
@@ -83,10 +87,12 @@ class Sweep:
             state, terms = recurrence.step(**given, **{name: moved})
             return state, *terms
 
-        h = None if self.single or name not in recurrence.linear else self._large_step(block, point)
+        h = self._large_step(block, point) if self.kind == "double" and name in recurrence.linear else None
         for index, direction in directions(here, point.shape[1:], point.dtype):
-            if self.single:
+            if self.kind == "single":
                 yield index, complex_step(step, point, direction)
+            elif self.kind == "exact":
+                yield index, exact_difference(step, point, direction)
             elif h is None:
                 yield index, stencil(step, point, direction)
             else:

@@ -35,9 +35,10 @@ def tails(sweep: Sweep, transitions: Transitions) -> Tails:
     back = _Transpose.of(here, sweep.w_s.shape)
     value = np.empty_like(sweep.states)
     value[-1] = sweep.w_s
-    majorant = np.empty_like(value) if not sweep.single else value
-    error = np.zeros_like(value) if not sweep.single and recurrence.state not in recurrence.linear else None
-    if not sweep.single:
+    bounded = sweep.kind == "double"
+    majorant = np.empty_like(value) if bounded else value
+    error = np.zeros_like(value) if bounded and recurrence.state not in recurrence.linear else None
+    if bounded:
         majorant[-1] = np.abs(sweep.w_s)
     for block in reversed(sweep.blocks()):
         slopes = [slope for _, slope in transitions(block)]
@@ -48,7 +49,7 @@ def tails(sweep: Sweep, transitions: Transitions) -> Tails:
         for i, t in steps:
             tail = back(back.lanes(transit[:, i], value[t + 1]) + read[:, i])
             value[t] = round_to(tail, sweep.carry) if sweep.carry else tail
-        if sweep.single:
+        if not bounded:
             continue
         w, transit = magnitudes(w), np.abs(transit)
         read = np.stack([gather(here, here.readout[1:], magnitudes(slope.value[1:]), w, sizes) for slope in slopes])

@@ -102,11 +102,11 @@ def _tiny(op: Op) -> Mapping[str, int]:
     sizes = {axis: min([size for size in choices if size > 1] or choices) for axis, choices in op.dims.items()}
     grouped = sorted({*op.groups, *op.groups.values()})
 
-    def rank(choice: tuple[int, ...]) -> tuple[int, int]:
+    def rank(choice: tuple[int, ...]) -> tuple[int, int, int]:
         size = dict(zip(grouped, choice, strict=True))
         hidden = sum(size[coarse] == 1 or size[coarse] == size[fine] for coarse, fine in op.groups.items())
         impossible = sum(size[fine] % size[coarse] > 0 for coarse, fine in op.groups.items())
-        return len(op.groups) * impossible + hidden, sum(choice)
+        return impossible, hidden, sum(choice)
 
     best = min(product(*(op.dims[axis] for axis in grouped)), key=rank)
     return sizes | dict(zip(grouped, best, strict=True))

@@ -1,0 +1,192 @@
+"""What README and docs say is so: links lead somewhere, command lines parse, examples run as pasted, lists are whole."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+import gradcheck
+from gradcheck import ExitCode, GradcheckError, Outcome
+from gradcheck.cli import main
+from gradcheck.cli._main import VERBS, verbs
+
+pytestmark = pytest.mark.checkout
+
+ROOT = Path(gradcheck.__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+README, DOCS = PAGES[0], ROOT / "docs"
+
+CHECK = "python -m venv .venv && .venv/bin/pip install -q . && .venv/bin/gradcheck run --op ssm_scan --mutants all"
+TEST = "python -m venv .venv && .venv/bin/pip install -q nox && .venv/bin/nox"
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_COMMAND = re.compile(rf"(?:^|[\s/`])(gradcheck (?:{'|'.join(VERBS)})\b[^`\n]*)", re.MULTILINE)
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def links(text: str) -> Iterator[str]:
+    """Targets of links outside of code."""
+    prose = re.sub(r"`[^`\n]*`", "", _FENCE.sub("", text))
+    yield from re.findall(r"\[[^\]]*\]\(([^)\s]+)\)", prose)
+
+
+def commands(text: str) -> Iterator[str]:
+    """Command lines in fenced blocks and code spans; the `Usage:` lines of a help text are grammar, not commands."""
+    fences = [code for _, code in _FENCE.findall(text)]
+    spans = re.findall(r"`([^`\n]+)`", _FENCE.sub("", text))
+    for code in (*fences, *spans):
+        for line in re.sub(r"\\\n\s*", "", code).split("\n"):
+            if not line.startswith("Usage:"):
+                yield from (command.strip() for command in _COMMAND.findall(line))
+
+
+def misparsed(command: str) -> str:
+    """What the command line says against this command, or nothing."""
+    _, verb, *rest = shlex.split(command, comments=True)
+    try:
+        with verbs.make_context("gradcheck", [verb, *rest]) as parent:
+            found = verbs.get_command(parent, verb)
+            assert found is not None
+            found.make_context(verb, rest, parent=parent)
+    except (click.UsageError, GradcheckError) as error:
+        return str(error)
+    return ""
+
+
+def block(page: Path, first_line: str) -> str:
+    """The fenced block that begins with this line."""
+    (found,) = [code for _, code in _FENCE.findall(text_of(page)) if code.startswith(f"{first_line}\n")]
+    return found
+
+
+def named(page: Path) -> list[str]:
+    """First cells of the table rows, without backticks."""
+    return [cell.strip("` ") for cell in re.findall(r"^\| *([^|]+?) *\|", text_of(page), re.MULTILINE)]
+
+
+@pytest.fixture
+def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory of its own: nothing is found there that the test did not write."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GRADCHECK_NO_PLUGINS", "1")
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_link_leads_to_a_file(page: Path):
+    missing = [link for link in links(text_of(page)) if "://" not in link and not (page.parent / link.partition("#")[0]).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_command_line_parses(page: Path):
+    assert {command: why for command in commands(text_of(page)) if (why := misparsed(command))} == {}
+
+
+def test_command_lines_are_found_and_a_wrong_one_is_seen():
+    text = "Say `gradcheck lint --fast` or\n```sh\n.venv/bin/gradcheck run --op x --case 3\n  gradcheck list \\\n    ops\n```\n"
+    found = list(commands(text))
+    assert found == ["gradcheck run --op x --case 3", "gradcheck list ops", "gradcheck lint --fast"]
+    assert [bool(misparsed(command)) for command in found] == [True, False, True]
+
+
+def test_a_link_to_nothing_is_seen():
+    assert list(links("[a](b.md) and `[c](d.md)`\n```\n[e](f.md)\n```\n")) == ["b.md"]
+
+
+def test_every_page_of_the_docs_can_be_reached():
+    reached = {README.resolve()}
+    new = {README.resolve()}
+    while new:
+        new = {(page.parent / link.partition("#")[0]).resolve() for page in new for link in links(text_of(page)) if ".md" in link} - reached
+        reached |= new
+    assert {page.resolve() for page in PAGES} <= reached
+
+
+@pytest.mark.parametrize("command", [CHECK, TEST])
+def test_the_readme_has_the_command_on_a_line_of_its_own(command: str):
+    assert command in text_of(README).split("\n")
+
+
+def test_ci_runs_the_readmes_test_command_last():
+    assert text_of(ROOT / ".ci/run").rstrip().split("\n")[-1] == TEST
+
+
+@pytest.mark.parametrize("verb", ["", *VERBS])
+def test_the_reference_has_the_help_as_it_is_printed(verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([*([verb] if verb else []), "--help"]) == 0
+    help_text = capsys.readouterr().out.rstrip()
+    assert f"```\n{help_text}\n```\n" in text_of(DOCS / "reference/cli.md"), "copy the new help into docs/reference/cli.md"
+
+
+def test_the_reference_lists_exactly_the_public_names():
+    assert sorted(set(named(DOCS / "reference/python-api.md")) - {"name", "---"}) == gradcheck.__all__
+
+
+def test_the_reference_lists_exactly_the_functions_of_references():
+    last = text_of(DOCS / "reference/python-api.md").rpartition("## `gradcheck.math`")[2]
+    listed = set(re.findall(r"`(\w+)`", last.partition(":")[0]))
+    from gradcheck import math
+
+    assert listed == {name for name, value in vars(math).items() if not name.startswith("_") and getattr(value, "__module__", "") == math.__name__}
+
+
+def test_the_reference_has_every_outcome_with_its_sentence():
+    rows = dict(re.findall(r"^\| ([A-Z_]+) \| ([^|]+?) \|", text_of(DOCS / "reference/outcomes.md"), re.MULTILINE))
+    assert rows == {outcome.name: outcome.value for outcome in Outcome}
+
+
+def test_the_reference_has_every_exit_code_and_their_precedence():
+    text = text_of(DOCS / "reference/exit-codes.md")
+    assert {int(code): name for code, name in re.findall(r"^\| (\d+) \| ([A-Z]+) \|", text, re.MULTILINE)} == {int(c): c.name for c in ExitCode}
+    (order,) = re.findall(r"\*\*([\d >]+)\*\*", text)
+    codes = [ExitCode(int(code)) for code in order.split(" > ")]
+    assert set(codes) == set(ExitCode)
+    assert all(ExitCode.worst(lesser, greater) is greater for greater, lesser in zip(codes, codes[1:], strict=False))
+
+
+def test_the_readmes_kernel_passes_as_pasted_and_fails_as_the_readme_says(at_home: Path, capsys: pytest.CaptureFixture[str]):
+    code = block(README, "# my_scan.py")
+    assert "mx.stop_gradient(decay[:, t])" in text_of(README)
+    (at_home / "my_scan.py").write_text(code)
+    (at_home / "wrong.py").write_text(code.replace("decay[:, t] * s", "mx.stop_gradient(decay[:, t]) * s"))
+    assert main(["run", "--op", "ssm_scan", "--kernel", "my_scan.py:scan", "--cases", "2"]) == ExitCode.OK, capsys.readouterr().out
+    assert main(["run", "--op", "ssm_scan", "--kernel", "wrong.py:scan", "--cases", "2"]) == ExitCode.WRONG
+    assert "is wrong in d dt and d A" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", [README, DOCS / "how-to/add-a-mutant.md"], ids=lambda page: page.name)
+def test_each_mutant_that_is_shown_fits_the_kernel(page: Path):
+    kernel = text_of(ROOT / "gradcheck/kernels/ssm_scan/mlx.py")
+    shown = [code for language, code in _FENCE.findall(text_of(page)) if language == "python" and "Mutant(" in code]
+    assert shown
+    for code in shown:
+        scope: dict[str, object] = {}
+        exec("from gradcheck import Edit, Mutant\n" + code, scope)
+        (mutant,) = [value for value in scope.values() if isinstance(value, gradcheck.Mutant)]
+        assert mutant.edits["mlx"].apply(kernel, mutant.id) != kernel
+
+
+def test_the_how_to_makes_an_op_that_lints_and_runs_as_pasted(at_home: Path, capsys: pytest.CaptureFixture[str]):
+    page = DOCS / "how-to/add-an-op.md"
+    for name in ("oracles/linear_scan.py", "kernels/linear_scan.py", "mutants/linear_scan.py"):
+        (at_home / name).parent.mkdir()
+        (at_home / name).write_text(block(page, f"# {name}"))
+    assert main(["lint"]) == ExitCode.OK, capsys.readouterr().out
+    assert main(["run", "--op", "linear_scan", "--mutants", "all", "--cases", "4"]) == ExitCode.OK, capsys.readouterr().out
+    assert "1 of 1 mutant killed" in capsys.readouterr().out
+
+
+def test_the_how_to_draws_a_case(at_home: Path, capsys: pytest.CaptureFixture[str]):
+    (code,) = [code for language, code in _FENCE.findall(text_of(DOCS / "how-to/check-a-kernel.md")) if language == "python"]
+    exec(code, {})
+    assert "'x': (3, 65, 6, 1)" in capsys.readouterr().out
