@@ -26,8 +26,21 @@ Defects = dict[tuple[str, str], tuple[float, str]]
 """(quantity, metric) to (size in rounding units, name of the weakest defect)."""
 
 
-def bands(op: str, kernel: str, dtype: str, noise: Table, clean: Sequence[Evidence], mutated: Sequence[Evidence]) -> tuple[Band, ...]:
-    """One band per quantity and metric. Without mutants of its own a kernel's defects are those spliced into its gradients."""
+def bands(
+    op: str,
+    kernel: str,
+    dtype: str,
+    noise: Table,
+    clean: Sequence[Evidence],
+    mutated: Sequence[Evidence],
+    published: Mapping[tuple[str, str], Band] | None = None,
+) -> tuple[Band, ...]:
+    """One band per quantity and metric.
+
+    A kernel with a published band is judged by its tolerance. The defects shown are those of the run's own mutants, else the published
+    ones, else those spliced into the kernel's gradients.
+    """
+    published = published or {}
     defects = planted(mutated, noise) if mutated else spliced(clean)
     measured = _largest(m for one in clean for m in one.measurements)
     out = []
@@ -37,6 +50,12 @@ def bands(op: str, kernel: str, dtype: str, noise: Table, clean: Sequence[Eviden
             tolerance = FACTOR * row[metric]
             if defect is not None and math.isfinite(defect):
                 tolerance = min(tolerance, math.sqrt(row[metric] * defect))
+            known = published.get((quantity, metric))
+            label = weakest if mutated or not weakest else f"{weakest} (spliced in)"
+            if known is not None:
+                tolerance = known.tolerance
+                if not mutated and known.defect is not None:
+                    defect, label = known.defect, f"{known.weakest} (published)"
             worst = measured.get((quantity, metric))
             out.append(
                 Band(
@@ -49,7 +68,7 @@ def bands(op: str, kernel: str, dtype: str, noise: Table, clean: Sequence[Eviden
                     tolerance=tolerance,
                     measured=_finite(worst),
                     defect=_finite(defect),
-                    weakest=weakest if mutated else f"{weakest} (spliced in)" if weakest else "",
+                    weakest=label,
                 )
             )
     return tuple(out)

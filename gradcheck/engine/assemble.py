@@ -39,6 +39,7 @@ def assemble(  # noqa: PLR0913 - all that a run is made of
     planned: int,
     seconds: float,
     forward_only: bool,
+    published: Sequence[Band] = (),
 ) -> Run:
     """The run that this evidence makes."""
     all_bands: list[Band] = []
@@ -52,7 +53,8 @@ def assemble(  # noqa: PLR0913 - all that a run is made of
         mutated = [one for one in evidence if one.item.kernel == name and one.item.mutant]
         limits: dict[str, Tolerances] = {}
         for dtype in dict.fromkeys(case.dtype for case in subject.cases):
-            mine = bands(plan.op.name, name, dtype, noise_for(subject, dtype, noises), _of(clean, dtype), _of(mutated, dtype))
+            known = {(b.quantity, b.metric): b for b in published if (b.kernel, b.dtype) == (name, dtype)}
+            mine = bands(plan.op.name, name, dtype, noise_for(subject, dtype, noises), _of(clean, dtype), _of(mutated, dtype), known)
             all_bands += mine
             limits[dtype] = tolerances_of(mine)
         judged = [judge(one, limits[Case.parse(one.item.case).dtype]) for one in clean]

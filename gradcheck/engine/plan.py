@@ -37,6 +37,7 @@ class Request:
         memory: GiB that a worker may add to what it has after its start.
         suites: folders of suites beside the built-in one.
         forward_only: check outputs only.
+        published: judge by the published bands where there are any; `calibrate` does not.
     """
 
     op: str
@@ -52,6 +53,7 @@ class Request:
     memory: float = 8.0
     suites: tuple[str, ...] = ()
     forward_only: bool = False
+    published: bool = True
 
 
 @dataclass(frozen=True, slots=True)

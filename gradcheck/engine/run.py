@@ -16,7 +16,8 @@ from gradcheck._case import Case
 from gradcheck._errors import GradcheckError, SuiteError, UsageError
 from gradcheck._verdict import CANARY, NULL, Evidence, Run, Status, Verdict, WorkItem
 from gradcheck.calibrate.judge import judge
-from gradcheck.calibrate.noise import noise_table, tolerances
+from gradcheck.calibrate.noise import Table, noise_table, tolerances
+from gradcheck.calibrate.published import Published
 from gradcheck.engine import store
 from gradcheck.engine.assemble import Noises, assemble, carried, noise_for, not_sound, planned_items
 from gradcheck.engine.cache import source_digest
@@ -24,6 +25,7 @@ from gradcheck.engine.environment import environment
 from gradcheck.engine.execute import Job, Prepare, Probe, Source, execute, prepare, probe
 from gradcheck.engine.mutate import copy_with_edit
 from gradcheck.engine.plan import Plan, Request, Subject, make_plan
+from gradcheck.engine.published import read_published
 from gradcheck.engine.truth import cases_of, lookup, op_digest, own_digest
 from gradcheck.process import Died, Done, Limits, run_all
 from gradcheck.suite import Suite, load
@@ -57,6 +59,7 @@ class _Context:
     plan: Plan
     folder: store.RunFolder
     tell: Tell
+    published: Published | None = None
     done: dict[WorkItem, Evidence] = field(default_factory=dict)
 
     @property
@@ -84,7 +87,7 @@ def run(request: Request, *, folder: Path, tell: Tell) -> Run:
         tell(Progress("truth", 0, 0, "", f"an unfinished run of this very plan exists: gradcheck run --resume {earlier}"))
     stored = store.Manifest(plan.op.name, {**asdict(request), "cwd": str(cwd)}, items, environment(cwd), digest)
     with store.create(folder, stored) as opened:
-        return _go(_Context(request, source, suite, plan, opened, tell))
+        return _go(_Context(request, source, suite, plan, opened, tell, _published(request, suite)))
 
 
 def resume(run_id: str | None, *, folder: Path, tell: Tell) -> Run:
@@ -108,8 +111,12 @@ def resume(run_id: str | None, *, folder: Path, tell: Tell) -> Run:
         kept = store.read(folder, opened.id)
         for sentence in kept.damage:
             tell(Progress("truth", 0, 0, "", sentence))
-        context = _Context(request, source, suite, plan, opened, tell, {r.evidence.item: r.evidence for r in kept.records})
-        return _go(context)
+        done = {record.evidence.item: record.evidence for record in kept.records}
+        return _go(_Context(request, source, suite, plan, opened, tell, _published(request, suite), done))
+
+
+def _published(request: Request, suite: Suite) -> Published | None:
+    return read_published(suite, request.op) if request.published else None
 
 
 def _go(context: _Context) -> Run:
@@ -125,14 +132,19 @@ def _go(context: _Context) -> Run:
         noises,
         id_=context.folder.id,
         command=command_of(context.request),
-        environment={**context.folder.plan.environment, "folder": str(context.folder.path)},
+        environment={**context.folder.plan.environment, "bands": _origin(context.published), "folder": str(context.folder.path)},
         notes=context.plan.notes,
         planned=len(context.folder.plan.items),
         seconds=time.perf_counter() - began,
         forward_only=context.request.forward_only,
+        published=context.published.bands if context.published else (),
     )
     context.folder.finish(msgspec.to_builtins(finished))
     return finished
+
+
+def _origin(published: Published | None) -> str:
+    return f"published {published.environment.get('date', '')}" if published else "measured in this run"
 
 
 def command_of(request: Request) -> str:
@@ -176,7 +188,9 @@ def _prepare(context: _Context) -> Noises:
     """Truths of all cases, and the noise of the model over the whole covering grid of each dtype, whatever cases were chosen."""
     op = context.plan.op
     dtypes = dict.fromkeys(case.dtype for subject in context.plan.subjects for case in subject.cases)
-    pools = {dtype: cases_of(op, (dtype,), 0) for dtype in dtypes}
+    given = context.published.noise if context.published else {}
+    measured = [d for s in context.plan.subjects for d in dtypes if f"{d}/{carried(s, d)}" not in given]
+    pools = {dtype: cases_of(op, (dtype,), 0) for dtype in dict.fromkeys(measured)}
     chosen = [case for subject in context.plan.subjects for case in subject.cases]
     wanted = list(dict.fromkeys([*chosen, *(case for pool in pools.values() for case in pool)]))
     unknown_ = [case for case in wanted if lookup(op, case) is None]
@@ -186,10 +200,13 @@ def _prepare(context: _Context) -> Noises:
         if isinstance(got, Died):
             raise SuiteError(f"the reference of {op.name} failed at case {ask.case}: {got.detail}\n{got.log}".rstrip())
         context.tell(Progress("truth", done, len(asks), ask.case))
-    noises = {}
+    noises: dict[tuple[str, str], Table] = {}
     for subject in context.plan.subjects:
         for dtype in dict.fromkeys(case.dtype for case in subject.cases):
             carry = carried(subject, dtype)
+            if f"{dtype}/{carry}" in given:
+                noises[dtype, carry] = given[f"{dtype}/{carry}"]
+                continue
             known = [found for case in pools[dtype] if (found := lookup(op, case)) is not None]
             if len(known) < len(pools[dtype]):
                 raise GradcheckError(

@@ -98,6 +98,11 @@ def _key(op: Op, case: Case, oracle: Oracle) -> str:
     return cache.key_of({"oracle": oracle, "case": str(case), "op": op_digest(op.file), "numerics": own_digest(), "numpy": np.__version__})
 
 
+def sources_of(op: Op) -> str:
+    """A digest of everything that noise and truth depend on but the case: bands of other sources do not count."""
+    return cache.key_of({"op": op_digest(op.file), "numerics": own_digest()})
+
+
 @once
 def op_digest(file: str) -> str:
     """A digest of an op's file and the helpers beside it."""

@@ -43,10 +43,9 @@ def round_to(values: npt.NDArray[np.floating], dtype: str) -> F64:
 
 
 def _round_bf16(values: npt.NDArray[np.floating]) -> F64:
-    """numpy has no bfloat16: round the upper 16 bits of float32 to even by hand."""
-    with np.errstate(over="ignore"):
-        single = np.asarray(values).astype(np.float32)
-    bits = np.atleast_1d(single).view(np.uint32)
-    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) & np.uint32(0xFFFF0000)
-    out = np.where(np.isfinite(np.atleast_1d(single)), rounded.view(np.float32), np.atleast_1d(single))
-    return out.reshape(single.shape).astype(np.float64)
+    """numpy has no bfloat16. A way through float32 would round twice, so count in spacings of bfloat16 (`rint` takes ties to even)."""
+    values = np.asarray(values, np.float64)
+    _, exponent = np.frexp(values)  # |x| < 2^exponent; subnormal numbers have the spacing of the smallest normal one
+    spacing = np.ldexp(1.0, np.maximum(exponent, -125) - 8)
+    rounded = np.rint(values / spacing) * spacing
+    return np.asarray(np.where(np.abs(rounded) >= 2.0**128, np.copysign(np.inf, values), rounded), np.float64)

@@ -36,6 +36,11 @@ class Ran:
         return json.loads(self.out)
 
     @property
+    def report(self) -> str:
+        """The report for people, beside the JSON on stdout or else on it, in one line: where it breaks depends on the length of a path."""
+        return " ".join((self.err if self.out.startswith("{") else self.out).split())
+
+    @property
     def verdicts(self) -> list[dict[str, Any]]:
         return self.run["verdicts"]
 

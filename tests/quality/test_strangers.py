@@ -39,7 +39,7 @@ def assert_caught(ran, name):
         assert (quantity in {"d x", "d dt", "d B", "d C"} and name not in UNCOMPARED) == ("step" in sentence), sentence
     first = next(verdict["why"] for verdict in ran.verdicts if verdict["outcome"] == "FAILED")
     assert any(quantity in first for quantity in WRONG[name])
-    headline = ran.err[ran.err.index("FAIL ") :].splitlines()[0]
+    headline = ran.report.partition("FAIL ")[2].partition(" because ")[0]
     assert all(quantity in headline for quantity in WRONG[name])
 
 
@@ -76,7 +76,7 @@ def test_a_kernel_that_overwrites_its_input_is_wrong_though_its_numbers_are_righ
     ran = check(target("overwrites_input"), *FEW)
     assert ran.code == ExitCode.WRONG
     assert {verdict["why"] for verdict in ran.verdicts} == {"forward overwrites its input dt"}
-    assert "forward overwrites its input dt" in ran.err
+    assert "forward overwrites its input dt" in ran.report
 
 
 def test_a_crash_names_its_signal_and_the_next_case_still_runs(check):
@@ -84,7 +84,7 @@ def test_a_crash_names_its_signal_and_the_next_case_still_runs(check):
     assert ran.code == ExitCode.WRONG
     assert ran.outcomes() == ["CRASHED"] * 8
     assert {v["evidence"]["detail"] for v in ran.verdicts} == {"SIGSEGV (signal 11)"}
-    assert "SIGSEGV" in ran.err
+    assert "SIGSEGV" in ran.report
 
 
 @pytest.mark.parametrize("name", RIGHT)
@@ -92,8 +92,8 @@ def test_a_right_stranger_passes_and_is_judged_by_the_band_of_the_op(check, name
     ran = check(target(name), *FEW)
     assert ran.code == ExitCode.OK, ran.err
     assert set(ran.outcomes()) == {"PASSED"}
-    assert "band: op-level" in ran.err
-    assert "6 gradients checked (s x dt A B C)" in ran.err
+    assert "band: op-level" in ran.report
+    assert "6 gradients checked (s x dt A B C)" in ran.report
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
@@ -101,7 +101,7 @@ def test_half_precision_inputs_are_taken_and_judged_by_their_own_noise(check, dt
     ran = check(target("half_inputs"), *FEW, "--dtype", dtype)
     assert ran.code == ExitCode.OK, ran.err
     assert {Case.parse(v["item"]["case"]).dtype for v in ran.verdicts} == {dtype}
-    assert "6 gradients checked (s x dt A B C)" in ran.err
+    assert "6 gradients checked (s x dt A B C)" in ran.report
 
 
 @pytest.mark.parametrize("name", ["sign_error", "two_swapped", "last_token_wrong"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -137,7 +138,9 @@ def test_the_reference_lists_exactly_the_functions_of_references():
     listed = set(re.findall(r"`(\w+)`", last.partition(":")[0]))
     from gradcheck import math
 
-    assert listed == {name for name, value in vars(math).items() if not name.startswith("_") and getattr(value, "__module__", "") == math.__name__}
+    assert listed == {
+        name for name, value in vars(math).items() if not name.startswith("_") and getattr(value, "__module__", "") == math.__name__
+    }
 
 
 def test_the_reference_has_every_outcome_with_its_sentence():
@@ -147,11 +150,13 @@ def test_the_reference_has_every_outcome_with_its_sentence():
 
 def test_the_reference_has_every_exit_code_and_their_precedence():
     text = text_of(DOCS / "reference/exit-codes.md")
-    assert {int(code): name for code, name in re.findall(r"^\| (\d+) \| ([A-Z]+) \|", text, re.MULTILINE)} == {int(c): c.name for c in ExitCode}
+    assert {int(code): name for code, name in re.findall(r"^\| (\d+) \| ([A-Z]+) \|", text, re.MULTILINE)} == {
+        int(c): c.name for c in ExitCode
+    }
     (order,) = re.findall(r"\*\*([\d >]+)\*\*", text)
     codes = [ExitCode(int(code)) for code in order.split(" > ")]
     assert set(codes) == set(ExitCode)
-    assert all(ExitCode.worst(lesser, greater) is greater for greater, lesser in zip(codes, codes[1:], strict=False))
+    assert all(ExitCode.worst(lesser, greater) is greater for greater, lesser in pairwise(codes))
 
 
 def test_the_readmes_kernel_passes_as_pasted_and_fails_as_the_readme_says(at_home: Path, capsys: pytest.CaptureFixture[str]):
