@@ -53,9 +53,13 @@ class _Row:
 
     @property
     def band(self) -> Band | None:
-        """The metric worth showing: where it fails, the one exceeded most; else the one that separates best, or is the most nearly filled."""
+        """The metric worth showing: where it fails, the one exceeded most; else l2, the error in the norm of the whole, or failing that
+        the one that separates best. The largest separation of all would flatter: a single element may be off without bounds."""
         if self.failed and self.worst:
             return self.worst.deciding
+        whole = next((b for b in self.bands if b.metric == "l2"), None)
+        if whole is not None and (whole.defect is not None or all(b.defect is None for b in self.bands)):
+            return whole
         return max(self.bands, key=lambda b: (separation(b) or -math.inf, over(self.error(b), b.tolerance)), default=None)
 
     def error(self, band: Band) -> float | None:
@@ -167,5 +171,5 @@ def _scale(band: Band, error: float | None, ends: tuple[float, float], width: in
 def _caption(width: int) -> Text:
     legend = "\n○ noise  ● measured  ┃ tolerance  ◆ weakest defect, on one log scale" if width >= _WIDE else ""
     unit = "In multiples of the case's rounding unit u·Σ|terms|, worst case each; decades = log10(defect / noise). "
-    which = "Metric: the one that separates best or, where a row fails, is exceeded most."
+    which = "Metric: l2, the error in the norm of the whole; where a row fails, the one exceeded most. All five were judged."
     return say((unit + which + legend, "dim"))

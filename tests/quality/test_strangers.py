@@ -87,13 +87,14 @@ def test_a_crash_names_its_signal_and_the_next_case_still_runs(check):
     assert "SIGSEGV" in ran.report
 
 
-@pytest.mark.parametrize("name", RIGHT)
-def test_a_right_stranger_passes_and_is_judged_by_the_band_of_the_op(check, name):
-    ran = check(target(name), *FEW)
+def test_right_strangers_pass_and_are_judged_by_the_band_of_the_op(check):
+    first, *others = map(target, RIGHT)
+    ran = check(first, *(word for other in others for word in ("--kernel", other)), *FEW)
     assert ran.code == ExitCode.OK, ran.err
-    assert set(ran.outcomes()) == {"PASSED"}
-    assert "band: op-level" in ran.report
-    assert "6 gradients checked (s x dt A B C)" in ran.report
+    for name in RIGHT:
+        assert ran.outcomes(target(name)) == ["PASSED"] * 8
+        assert f"band: op-level for {target(name)}" in ran.run["notes"][RIGHT.index(name)]
+    assert ran.report.count("6 gradients checked (s x dt A B C)") == len(RIGHT)
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
@@ -104,8 +105,8 @@ def test_half_precision_inputs_are_taken_and_judged_by_their_own_noise(check, dt
     assert "6 gradients checked (s x dt A B C)" in ran.report
 
 
-@pytest.mark.parametrize("name", ["sign_error", "two_swapped", "last_token_wrong"])
-def test_half_precision_does_not_hide_a_gross_mistake(check, name):
+@pytest.mark.parametrize("name", ["last_token_wrong"])
+def test_half_precision_does_not_hide_ten_percent_at_one_step(check, name):
     ran = check(target(name), *FEW, "--dtype", "bf16")
     assert (ran.code, set(ran.blamed)) == (ExitCode.WRONG, WRONG[name])
 

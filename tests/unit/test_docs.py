@@ -40,9 +40,9 @@ def links(text: str) -> Iterator[str]:
 
 
 def commands(text: str) -> Iterator[str]:
-    """Command lines in fenced blocks and code spans; the `Usage:` lines of a help text are grammar, not commands."""
+    """Command lines in fenced blocks and code spans; the `Usage:` lines of a help text, and a verb alone in a span, are names."""
     fences = [code for _, code in _FENCE.findall(text)]
-    spans = re.findall(r"`([^`\n]+)`", _FENCE.sub("", text))
+    spans = [code for code in re.findall(r"`([^`\n]+)`", _FENCE.sub("", text)) if len(code.split()) > 2]
     for code in (*fences, *spans):
         for line in re.sub(r"\\\n\s*", "", code).split("\n"):
             if not line.startswith("Usage:"):
@@ -93,7 +93,7 @@ def test_every_command_line_parses(page: Path):
 
 
 def test_command_lines_are_found_and_a_wrong_one_is_seen():
-    text = "Say `gradcheck lint --fast` or\n```sh\n.venv/bin/gradcheck run --op x --case 3\n  gradcheck list \\\n    ops\n```\n"
+    text = "Say `gradcheck run`, `gradcheck lint --fast` or\n```sh\n.venv/bin/gradcheck run --op x --case 3\n  gradcheck list \\\n    ops\n```\n"
     found = list(commands(text))
     assert found == ["gradcheck run --op x --case 3", "gradcheck list ops", "gradcheck lint --fast"]
     assert [bool(misparsed(command)) for command in found] == [True, False, True]

@@ -1,0 +1,190 @@
+"""What a sharp kernel author would try. Each kernel is a few lines on top of the right scan of `strangers/_scan.py`."""
+
+from __future__ import annotations
+
+import pytest
+
+from gradcheck import Case, ExitCode
+
+FEW = ("--cases", "4")
+ONE = ("--cases", "1")  # of each branch
+
+MLX = """
+import mlx.core as mx
+from _scan import Scan
+
+class Mine(Scan):
+    def finish(self, gradients, inputs):
+        {}
+
+scan = Mine().function()
+"""
+NUMPY = """
+import os, sys, time
+import numpy as np
+from _scan import Scan
+
+class Mine(Scan):
+    xp = np
+    arrays = "numpy"
+    def vjp(self, inputs, cotangents):
+        {}
+
+scan = Mine()
+"""
+RIGHT = "return super().vjp(inputs, cotangents)"
+
+WRONG = {
+    "0.1 % in one head": (MLX, 'dx = gradients["x"]; head = mx.arange(dx.shape[2])[:, None] == 1; '
+                          'return {**gradients, "x": mx.where(head, dx * 1.001, dx)}', {"d x"}),
+    "wrong for one step alone": (MLX, 'return gradients if inputs["x"].shape[1] > 1 else {**gradients, "C": gradients["C"] * 2 + 1}', {"d C"}),
+    "infinite in one element": (MLX, 'ds = gradients["s"]; '
+                                'return {**gradients, "s": mx.where(mx.arange(ds.size).reshape(ds.shape) == 7, mx.inf, ds)}', {"d s"}),
+    "no gradient for A": (MLX, 'return {**gradients, "A": None}', {"d A"}),
+    "batch rows turned round": (MLX, 'return {**gradients, "x": gradients["x"][::-1]}', {"d x"}),
+    "one step late": (MLX, 'return {**gradients, "B": mx.roll(gradients["B"], 1, axis=1)}', {"d B"}),
+    "assumes cotangents of one size": (
+        NUMPY, "return super().vjp(inputs, tuple(np.sign(w) for w in cotangents))", {"d s", "d x", "d dt", "d A", "d B", "d C"}),
+    "float64 gradients": (NUMPY, "return tuple(g.astype(np.float64) for g in super().vjp(inputs, cotangents))",
+                          {"d s", "d x", "d dt", "d A", "d B", "d C"}),
+    "lists for arrays": (NUMPY, "return [g.tolist() for g in super().vjp(inputs, cotangents)]", {"d s", "d x", "d dt", "d A", "d B", "d C"}),
+    "noise of 1e-4": (NUMPY, 's, *rest = super().vjp(inputs, cotangents); '
+                      'return (s * (1 + 1e-4 * np.random.default_rng().standard_normal(s.shape))).astype(s.dtype), *rest', {"d s"}),
+    "sums in half precision": (NUMPY, "*rest, C = super().vjp(inputs, cotangents); return *rest, C.astype(np.float16).astype(C.dtype)", {"d C"}),
+}  # fmt: skip
+
+
+def mine(pattern, body):
+    return pattern.format(body)
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_it_is_caught(check, write, what):
+    pattern, body, blamed = WRONG[what]
+    ran = check(write(mine(pattern, body)), *FEW)
+    assert (ran.code, set(ran.blamed)) == (ExitCode.WRONG, blamed)
+
+
+def test_a_wrong_forward_is_blamed_on_the_output_though_all_gradients_are_right(check, write):
+    text = mine(NUMPY, RIGHT) + (
+        "def forward(*inputs, right=scan.forward):\n    y, s = right(*inputs)\n    return y * np.float32(1.001), s\nscan.forward = forward\n"
+    )
+    ran = check(write(text), *FEW)
+    assert (ran.code, set(ran.blamed)) == (ExitCode.WRONG, {"y"})
+
+
+def test_a_nan_where_dt_exceeds_20_is_caught_where_dt_exceeds_20(check, write):
+    text = mine(MLX, 'return {**gradients, "dt": mx.where(inputs["dt"] > 20, mx.nan, gradients["dt"])}')
+    ran = check(write(text), "--regime", "softplus-branches,typical", *FEW)
+    assert (ran.code, set(ran.blamed)) == (ExitCode.WRONG, {"d dt"})
+    caught = {Case.parse(v["item"]["case"]).regime for v in ran.verdicts if v["outcome"] == "FAILED"}
+    assert caught == {"softplus-branches"}
+
+
+def test_a_hang_is_a_time_out_and_no_pass(check, write):
+    ran = check(write(mine(NUMPY, "time.sleep(600)")), *ONE, "--timeout", "3")
+    assert ran.code == ExitCode.INCONCLUSIVE
+    assert ran.outcomes() == ["TIMEOUT"] * 2
+    assert "no answer within 3 s" in ran.report
+
+
+@pytest.mark.parametrize("how", ["sys.exit(0)", "os._exit(0)", "os.abort()", "os.kill(os.getpid(), 9)"])
+def test_an_end_of_the_process_is_a_crash_even_with_status_0(check, write, how):
+    ran = check(write(mine(NUMPY, how)), *ONE)
+    assert (ran.code, ran.outcomes()) == (ExitCode.WRONG, ["CRASHED"] * 2)
+
+
+def test_memory_without_end_is_stopped_at_the_limit(check, write):
+    text = mine(NUMPY, "hoard = []\n        while True: hoard.append(np.ones(1 << 22))")
+    ran = check(write(text), *ONE, "--memory", "0.5", "--timeout", "30")
+    assert (ran.code, ran.outcomes()) == (ExitCode.WRONG, ["CRASHED"] * 2)
+    assert "the limit is 512 MiB" in ran.report
+
+
+def test_an_exception_is_the_kernels_own_failure_with_its_words_and_place(check, write):
+    ran = check(write(mine(NUMPY, 'raise RuntimeError("no backward for odd T")')), *ONE)
+    assert (ran.code, ran.outcomes()) == (ExitCode.WRONG, ["FAILED"] * 2)
+    assert "RuntimeError: no backward for odd T" in ran.report
+    assert "stranger.py" in ran.verdicts[0]["evidence"]["detail"]
+
+
+def test_a_crash_in_some_cases_leaves_the_others_their_verdicts(check, write):
+    ran = check(write(mine(NUMPY, f"if inputs[1].shape[0] == 2: os.abort()\n        {RIGHT}")), *FEW)
+    assert ran.code == ExitCode.WRONG
+    for verdict in ran.verdicts:
+        assert verdict["outcome"] == ("CRASHED" if Case.parse(verdict["item"]["case"]).sizes["B"] == 2 else "PASSED")
+
+
+def test_a_babbling_kernel_passes_and_is_not_heard_in_the_json(check, write):
+    noise = r"""print("{garbage", flush=True); print("\x1b[2J", file=sys.stderr); os.write(1, b"\xff\x00\n"); os.chdir("/"); os.close(1)"""
+    ran = check(write(mine(NUMPY, f"{noise}\n        {RIGHT}")), *ONE)
+    assert ran.code == ExitCode.OK, ran.err
+    assert ran.outcomes() == ["PASSED"] * 2
+    assert "garbage" not in ran.out + ran.err
+
+
+STALE = """
+import numpy as np
+from _scan import Scan
+
+class Mine(Scan):
+    xp = np
+    arrays = "numpy"
+    kept = {}
+    def vjp(self, inputs, cotangents):
+        shapes = tuple(a.shape for a in inputs)
+        inputs = self.kept.setdefault(shapes, tuple(a.copy() for a in inputs))  # "the shapes are the same, so nothing changed"
+        return super().vjp(inputs, cotangents)
+
+scan = Mine()
+"""
+
+
+def test_a_cache_that_looks_at_shapes_alone_is_caught_where_shapes_repeat(check, write):
+    ran = check(write(STALE), "--dims", "B2,T5,H2,G1,P5,N3", "--cases", "4", "--jobs", "1")
+    assert ran.code == ExitCode.WRONG
+
+
+def test_a_cache_that_looks_at_shapes_alone_is_caught_on_any_grid(check, write):
+    assert check(write(STALE), *FEW, "--jobs", "1").code == ExitCode.WRONG
+
+
+def test_a_kernel_for_one_branch_passes_on_that_branch_and_fails_on_the_other(check, write):
+    only = f'if inputs[3].ndim == 2: raise NotImplementedError("A per state")\n        {RIGHT}'
+    ran = check(write(mine(NUMPY, only)), *FEW, "--dims", "mamba2")
+    assert (ran.code, ran.outcomes()) == (ExitCode.OK, ["PASSED"] * 4)
+    ran = check("stranger.py:scan", *ONE, "--dims", "mamba1")
+    assert (ran.code, ran.outcomes()) == (ExitCode.WRONG, ["FAILED"])
+
+
+FORWARD = "import numpy as np\nfrom _scan import Scan\n\nclass Mine(Scan):\n    xp = np\n\nright = Mine()\n\ndef scan(*inputs):\n    return right.forward(*inputs)\n"
+
+
+def test_a_kernel_without_a_backward_is_no_pass(check, write):
+    ran = check(write(FORWARD), *ONE)
+    assert ran.code == ExitCode.NOTHING
+    assert "has no backward" in ran.report
+    assert "PASS " not in ran.report
+
+
+def test_forward_only_says_that_no_gradient_was_checked(check, write):
+    ran = check(write(FORWARD), *FEW, "--forward-only")
+    assert ran.code == ExitCode.OK, ran.err
+    assert "0 gradients checked" in ran.report.partition("checked ")[0] + ran.report.partition("checked ")[2]
+    assert "agrees with the truth in its outputs" in ran.report
+
+
+def test_forward_only_still_finds_a_wrong_output(check, write):
+    ran = check(write(FORWARD.replace("return right.forward(*inputs)", "y, s = right.forward(*inputs)\n    return y, -s")), *ONE, "--forward-only")
+    assert (ran.code, set(ran.blamed)) == (ExitCode.WRONG, {"s_T"})
+
+
+def test_a_file_that_ends_the_process_when_it_is_imported_is_no_pass(check, write):
+    ran = check(write("import sys\nsys.exit(0)\n"), *ONE)
+    assert ran.code in {ExitCode.WRONG, ExitCode.USAGE}
+
+
+def test_an_attribute_that_is_no_kernel_is_a_usage_error(check, write):
+    ran = check(write("scan = 3\n"), *ONE)
+    assert ran.code == ExitCode.USAGE
+    assert "stranger.py:scan" in ran.err
