@@ -19,6 +19,8 @@ class Kernel:
         carry: dtype in which it keeps the state between steps; `input` when that is the dtype of its inputs.
         variants: branches of the op it implements; empty means all.
         requires: module without which it cannot run here (`mlx`), or nothing.
+        install: what `pip install` is given to get that module, where it is not the module's own name.
+        forward_only: it has no backward on purpose: a run that checks gradients leaves it out, unless it is asked for by name.
     """
 
     name: str
@@ -28,3 +30,5 @@ class Kernel:
     carry: str = "input"
     variants: tuple[str, ...] = ()
     requires: str = ""
+    install: str = ""
+    forward_only: bool = False

@@ -46,6 +46,7 @@ class Mutant:
         edits: kernel name to the edit that plants it.
         expect: `killed`, or `equivalent` or `harmless` with a `reason`.
         reason: why the mutant cannot or need not be killed.
+        variants: branches of the op in which it is a defect; empty means all. It is not run in the others.
         name: the name of the variable that holds it, filled in by the loader.
     """
 
@@ -56,6 +57,7 @@ class Mutant:
     edits: Mapping[str, Edit] = field(hash=False)
     expect: Expect = "killed"
     reason: str = ""
+    variants: tuple[str, ...] = ()
     name: str = ""
 
     @property

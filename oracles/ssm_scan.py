@@ -106,6 +106,30 @@ def sparse(rng: np.random.Generator, shapes: Shapes) -> dict[str, F64]:
             carry="f32",
             requires="mlx",
         ),
+        Kernel(
+            name="mlx-checkpoint",
+            target="gradcheck.kernels.ssm_scan.checkpoint:ssm_scan",
+            sources=("checkpoint.py", "mlx.py"),
+            dtypes=("f32", "f16", "bf16"),
+            carry="f32",
+            requires="mlx",
+        ),
+        Kernel(
+            name="mlx-autodiff",
+            target="gradcheck.kernels.ssm_scan.autodiff:ssm_scan",
+            sources=("autodiff.py", "mlx.py"),
+            dtypes=("f32", "f16", "bf16"),
+            carry="f32",
+            requires="mlx",
+        ),
+        Kernel(
+            name="ggml",
+            target="gradcheck.kernels.ssm_scan.ggml:ssm_scan",
+            carry="f32",
+            requires="libggml",
+            install="gradcheck[ggml]",
+            forward_only=True,
+        ),
     ],
 )
 def ssm_scan(s: F64, x: F64, dt: F64, A: F64, B: F64, C: F64) -> tuple[F64, tuple[F64, ...]]:

@@ -41,6 +41,7 @@ def bands(
     ones, else those spliced into the kernel's gradients.
     """
     published = published or {}
+    mutated = [one for one in mutated if one.item.mutant not in {CANARY, NULL}]
     defects = planted(mutated, noise) if mutated else spliced(clean)
     measured = _largest(m for one in clean for m in one.measurements)
     out = []
@@ -81,8 +82,7 @@ def planted(mutated: Sequence[Evidence], noise: Table) -> Defects:
     """
     groups: dict[tuple[str, str], list[Measurement]] = {}
     for one in mutated:
-        if one.item.mutant not in {CANARY, NULL}:
-            groups.setdefault((one.item.mutant, Case.parse(one.item.case).variant), []).extend(one.measurements)
+        groups.setdefault((one.item.mutant, Case.parse(one.item.case).variant), []).extend(one.measurements)
     weakest: Defects = {}
     for (name, _), measurements in groups.items():
         for key, size in _largest(measurements).items():

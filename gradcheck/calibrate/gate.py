@@ -51,7 +51,7 @@ def _wrong(verdicts: Sequence[Verdict]) -> list[str]:
         by_kernel.setdefault(verdict.item.kernel, []).append(verdict)
     out = []
     for kernel, group in by_kernel.items():
-        bad = [verdict for verdict in group if verdict.outcome in {Outcome.FAILED, Outcome.CRASHED, Outcome.UNVIABLE}]
+        bad = [verdict for verdict in group if verdict.outcome in {Outcome.FAILED, Outcome.CRASHED}]
         if bad:
             first = bad[0].why.splitlines()[0] if bad[0].why else str(bad[0].outcome)
             out.append(f"kernel {kernel} is wrong in {len(bad)} of {len(group)} cases; first: {first}")

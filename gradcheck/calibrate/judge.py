@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from gradcheck._case import Case
@@ -11,6 +12,9 @@ from gradcheck._verdict import CANARY, NULL, Evidence, Measurement, MutantVerdic
 Tolerances = Mapping[str, Mapping[str, float]]
 """Quantity to metric to tolerance, in rounding units."""
 
+Diluted = Mapping[str, Mapping[str, float | None]]
+"""Quantity to form to the ratio of that slice."""
+
 FORMS = ("full", "last step", "one head")
 
 _UNMEASURED = {
@@ -18,7 +22,6 @@ _UNMEASURED = {
     "memory": Outcome.CRASHED,
     "timeout": Outcome.TIMEOUT,
     "raised": Outcome.FAILED,
-    "unviable": Outcome.UNVIABLE,
     "stale": Outcome.STALE,
     "no-device": Outcome.NO_DEVICE,
     "no-backward": Outcome.UNINFORMATIVE,
@@ -34,9 +37,9 @@ def margin(measurement: Measurement, tolerances: Tolerances) -> tuple[float | No
     worst, by = 0.0, ""
     for metric, ratio in measurement.ratios.items():
         tolerance = tolerances[measurement.quantity][metric]
-        if ratio is None:
+        if ratio is None or math.isnan(ratio):
             return None, metric
-        if not by or not (ratio / tolerance <= worst):
+        if not by or ratio / tolerance > worst:
             worst, by = ratio / tolerance, metric
     return worst, by
 
@@ -50,7 +53,9 @@ def within(measurement: Measurement, tolerances: Tolerances) -> bool:
 def judge(evidence: Evidence, tolerances: Tolerances) -> Verdict:
     """The verdict on a clean kernel at one case."""
     if evidence.status != "measured":
-        return Verdict(evidence.item, _UNMEASURED[evidence.status], evidence.detail, evidence)
+        # What is unviable in a mutant is plainly wrong in a clean kernel.
+        outcome = Outcome.FAILED if evidence.status == "unviable" else _UNMEASURED[evidence.status]
+        return Verdict(evidence.item, outcome, evidence.detail, evidence)
     if evidence.notes:
         return Verdict(evidence.item, Outcome.FAILED, "; ".join(evidence.notes), evidence)
     failed = [m for m in evidence.measurements if not within(m, tolerances)]
@@ -73,9 +78,22 @@ def _say(measurement: Measurement, tolerances: Tolerances) -> str:
 
 
 def kill_table(
-    evidence: Sequence[Evidence], mutants: Mapping[str, Mutant], tolerances: Mapping[str, Tolerances], diffs: Mapping[tuple[str, str], str]
+    evidence: Sequence[Evidence],
+    mutants: Mapping[str, Mutant],
+    tolerances: Mapping[str, Tolerances],
+    diffs: Mapping[tuple[str, str], str],
+    clean: Sequence[Evidence] = (),
 ) -> tuple[MutantVerdict, ...]:
-    """One row per kernel, mutant, branch and form. `tolerances` is by dtype, `diffs` by (kernel, mutant name)."""
+    """One row per kernel, mutant, branch and form.
+
+    Args:
+        evidence: of the mutated kernels.
+        mutants: by name.
+        tolerances: by dtype.
+        diffs: by (kernel, mutant name).
+        clean: evidence of the kernels as they are. A slice that a mutant leaves as it was is no diluted form of it.
+    """
+    before = {(one.item.kernel, one.item.case): {m.quantity: m.diluted for m in one.measurements} for one in clean}
     groups: dict[tuple[str, str, str], list[Evidence]] = {}
     for one in evidence:
         groups.setdefault((one.item.kernel, one.item.mutant, Case.parse(one.item.case).variant), []).append(one)
@@ -83,7 +101,7 @@ def kill_table(
     for (kernel, name, variant), group in groups.items():
         forms = FORMS if name not in {CANARY, NULL} else FORMS[:1]
         for form in forms:
-            row = _row(kernel, name, variant, form, group, mutants.get(name), tolerances, diffs.get((kernel, name), ""))
+            row = _row(kernel, name, variant, form, group, mutants.get(name), tolerances, diffs.get((kernel, name), ""), before)
             if row is not None:
                 rows.append(row)
     return tuple(rows)
@@ -98,13 +116,15 @@ def _row(
     mutant: Mutant | None,
     tolerances: Mapping[str, Tolerances],
     diff: str,
+    before: Mapping[tuple[str, str], Diluted],
 ) -> MutantVerdict | None:
     best: tuple[float, str, str, str] | None = None  # margin, quantity, metric, case
     kills = measured = 0
     for one in group:
         if one.status != "measured":
             continue
-        sizes = list(_margins(one.measurements, tolerances[Case.parse(one.item.case).dtype], form))
+        unmutated = before.get((kernel, one.item.case), {})
+        sizes = list(_margins(one.measurements, tolerances[Case.parse(one.item.case).dtype], form, unmutated))
         if not sizes:
             continue
         measured += 1
@@ -124,7 +144,9 @@ def _row(
     return MutantVerdict(kernel, name, variant, form, outcome, measured, kills, best[1], best[2], best[3], seen, why, diff)
 
 
-def _margins(measurements: Iterable[Measurement], tolerances: Tolerances, form: str) -> Iterable[tuple[float, str, str]]:
+def _margins(
+    measurements: Iterable[Measurement], tolerances: Tolerances, form: str, before: Diluted
+) -> Iterable[tuple[float, str, str]]:
     """(margin, quantity, metric) of each measurement, in this form of the defect."""
     for measurement in measurements:
         if form == "full":
@@ -132,6 +154,8 @@ def _margins(measurements: Iterable[Measurement], tolerances: Tolerances, form: 
             yield (float("inf") if size is None else size), measurement.quantity, metric
         elif measurement.quantity.startswith("d ") and form in measurement.diluted:
             ratio = measurement.diluted[form]
+            if measurement.quantity in before and ratio == before[measurement.quantity].get(form):
+                continue
             limit = tolerances[measurement.quantity]["slice"]
             yield (float("inf") if ratio is None else ratio / limit), measurement.quantity, "slice"
 

@@ -14,6 +14,14 @@ import numpy.typing as npt
 
 from gradcheck import F64, UsageError
 
+LAYOUTS = {
+    "transposed": "the axes in reverse order in memory",
+    "reversed": "every axis from its end, by negative strides",
+    "sliced": "every other element of a longer array",
+    "broadcast": "the first axis by a stride of zero; for values that are the same along it",
+}
+"""Ways in which an array can lie in memory other than row by row. Its values are the same."""
+
 _HOMES = {"numpy": "gradcheck.engine.numpy_arrays", "mlx": "gradcheck.engine.mlx_arrays"}
 
 
@@ -23,7 +31,7 @@ class Arrays(Protocol):
     NAME: str
     DTYPES: Mapping[str, str]
 
-    def make(self, value: npt.NDArray[np.generic], dtype: str) -> object: ...  # noqa: D102 - see the modules
+    def make(self, value: npt.NDArray[np.generic], dtype: str, layout: str = "") -> object: ...  # noqa: D102 - see the modules
     def is_array(self, thing: object) -> bool: ...  # noqa: D102
     def dtype_of(self, array: object) -> str: ...  # noqa: D102
     def shape_of(self, array: object) -> tuple[int, ...]: ...  # noqa: D102

@@ -59,7 +59,8 @@ def assemble(  # noqa: PLR0913 - all that a run is made of
             limits[dtype] = tolerances_of(mine)
         judged = [judge(one, limits[Case.parse(one.item.case).dtype]) for one in clean]
         verdicts += judged
-        kills += kill_table(mutated, subject.mutants, limits, {(name, mutant): text for mutant, text in subject.diffs.items()})
+        diffs = {(name, mutant): text for mutant, text in subject.diffs.items()}
+        kills += kill_table(mutated, subject.mutants, limits, diffs, clean)
         if not_sound(judged) and subject.mutant_items():
             skipped += len(subject.mutant_items())
             if subject.mutants:

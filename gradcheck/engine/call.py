@@ -57,10 +57,20 @@ class _Request:
     output_shapes: Sequence[tuple[int, ...]]
     differentiable: tuple[str, ...]
     arrays: Arrays
+    layout: str
 
     def fresh(self) -> dict[str, object]:
         """New arrays of every input, so that a kernel that writes on them spoils nothing."""
-        return {name: self.arrays.make(value, self.dtype if name in self.differentiable else "") for name, value in self.inputs.items()}
+        return {name: self._make(value, self.dtype if name in self.differentiable else "") for name, value in self.inputs.items()}
+
+    def weights(self, dtypes: Sequence[str]) -> tuple[object, ...]:
+        """New arrays of every cotangent."""
+        return tuple(self._make(value, dtype) for value, dtype in zip(self.cotangents, dtypes, strict=True))
+
+    def _make(self, value: Values, dtype: str) -> object:
+        # Only a first axis that is the batch may be broadcast, and values that differ along it cannot be.
+        same = self.layout != "broadcast" or (np.ndim(value) > 1 and bool((value == value[:1]).all()))
+        return self.arrays.make(value, dtype, self.layout if same else "")
 
     @property
     def want(self) -> str:
@@ -98,6 +108,7 @@ def call(
     output_shapes: Sequence[tuple[int, ...]],
     differentiable: Sequence[str],
     forward_only: bool = False,
+    layout: str = "",
 ) -> Call:
     """Call a kernel and its VJP once, on fresh arrays, and look at all that they return.
 
@@ -118,6 +129,7 @@ def call(
         output_shapes: shape of each output.
         differentiable: the inputs that have a gradient, in order.
         forward_only: leave the VJP alone.
+        layout: one of `LAYOUTS`: how the arrays lie in memory. By default row by row.
 
     Raises:
         NoBackward: the kernel has no VJP, and one was asked for.
@@ -132,7 +144,7 @@ def call(
         raise UsageError(
             f"a kernel on {arrays.NAME} arrays cannot take {dtype}: {arrays.NAME} has {known}; use one of these, or MLX arrays"
         )
-    request = _Request(inputs, cotangents, dtype, output_shapes, tuple(differentiable), arrays)
+    request = _Request(inputs, cotangents, dtype, output_shapes, tuple(differentiable), arrays, layout)
     if arrays.NAME == "mlx":
         from gradcheck.engine.tap import tap_custom_functions  # MLX only where a kernel needs it
 
@@ -168,7 +180,7 @@ def _call_object(kernel: object, request: _Request, backwards: list[Backward], *
     wide = [arrays.is_array(output) and arrays.dtype_of(output) == "float32" for output in _sequence(returned)]
     dtypes = ["f32" if is_wide else request.dtype for is_wide, _ in zip_longest(wide, request.cotangents)][: len(request.cotangents)]
     given = request.fresh()
-    cotangents = tuple(arrays.make(value, dtype) for value, dtype in zip(request.cotangents, dtypes, strict=True))
+    cotangents = request.weights(dtypes)
     gradients = request.gradients(target.vjp(tuple(given.values()), cotangents))
     spoilt = [
         f"vjp overwrites cotangent {i}"
@@ -200,7 +212,7 @@ def _call_mlx(kernel: Callable[..., object], request: _Request, backwards: list[
         return [output.astype(dtype) for output in returned]
 
     primals: Any = [given[name] for name in request.differentiable]
-    cotangents: Any = [arrays.make(value, request.dtype) for value in request.cotangents]
+    cotangents: Any = list(request.weights([request.dtype] * len(request.cotangents)))
     try:
         _, gradients = mx.vjp(traced, primals, cotangents)
     except _Unfit:

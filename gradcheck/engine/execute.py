@@ -57,10 +57,10 @@ class Job:
 def execute(job: Job) -> Evidence:
     """The evidence of one item. What the kernel raises is part of it; what it does to the process is for the pool to say."""
     began = time.perf_counter()
-    op, case = _op(job.source, job.item.op), Case.parse(job.item.case)
+    op, case = op_of(job.source, job.item.op), Case.parse(job.item.case)
     known, problem = know(op, case)
     try:
-        kernel = _kernel(job)
+        kernel = kernel_of(job)
     except UsageError as error:
         return Evidence(job.item, "unviable", detail=str(error), seconds=time.perf_counter() - began)
     try:
@@ -92,7 +92,7 @@ class Prepare:
 
 def prepare(ask: Prepare) -> None:
     """Compute the truth of a case and the model noise there, into the cache."""
-    know(_op(ask.source, ask.op), Case.parse(ask.case))
+    know(op_of(ask.source, ask.op), Case.parse(ask.case))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def probe(ask: Probe) -> str:
         kernel = load_target(ask.target, folder=Path(ask.source.cwd))
     except (UsageError, StaleMutant) as error:
         return str(error)
-    op = _op(ask.source, ask.op)
+    op = op_of(ask.source, ask.op)
     if isinstance(kernel, Op) or kernel is op.step or _code(kernel) == _code(op.step):
         return f"kernel {ask.target!r} is the reference itself: an oracle cannot check itself. Name an implementation of {op.name} instead."
     return ""
@@ -127,11 +127,13 @@ def _code(thing: object) -> object:
 
 
 @once
-def _op(source: Source, name: str) -> Op:
+def op_of(source: Source, name: str) -> Op:
+    """The op of this name, as a worker finds it."""
     return find_op(load([Path(path) for path in source.suites], cwd=Path(source.cwd)), name)
 
 
-def _kernel(job: Job) -> object:
+def kernel_of(job: Job) -> object:
+    """The kernel of a job, or its mutant's copy, loaded once in a worker."""
     return _load(job.kernel.target, job.package, job.module, job.source.cwd)
 
 

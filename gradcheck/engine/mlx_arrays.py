@@ -14,12 +14,30 @@ NAME = "mlx"
 DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 
 
-def make(value: npt.NDArray[np.generic], dtype: str) -> object:
-    """A fresh array; `dtype` is one of `DTYPES`, or empty to keep the dtype of `value`."""
+def make(value: npt.NDArray[np.generic], dtype: str, layout: str = "") -> object:
+    """A fresh array; `dtype` is one of `DTYPES`, or empty to keep the dtype of `value`; `layout` one of `LAYOUTS`, or empty."""
     if not dtype:
-        return mx.array(value)
+        return _laid_out(mx.array(value), layout)
     # By way of float32: exact for values that are already rounded to the dtype, and MLX on a GPU has no float64.
-    return mx.array(value.astype(np.float32)).astype(getattr(mx, DTYPES[dtype]))
+    return _laid_out(mx.array(value.astype(np.float32)).astype(getattr(mx, DTYPES[dtype])), layout)
+
+
+def _laid_out(array: mx.array, layout: str) -> mx.array:
+    """The same values in another place: a view, evaluated, so that what it views is not fused away."""
+    match layout if array.ndim else "":
+        case "transposed":
+            view = mx.contiguous(array.T).T
+        case "reversed":
+            back = (slice(None, None, -1),) * array.ndim
+            view = mx.contiguous(array[back])[back]
+        case "sliced":
+            view = mx.contiguous(mx.stack([array, array[(slice(None, None, -1),) * array.ndim]], axis=-1))[..., 0]
+        case "broadcast":
+            view = mx.broadcast_to(mx.contiguous(array[:1]), array.shape)
+        case _:
+            return array
+    mx.eval(view)
+    return view
 
 
 def is_array(thing: object) -> bool:

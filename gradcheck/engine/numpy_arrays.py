@@ -11,9 +11,19 @@ NAME = "numpy"
 DTYPES = {"f32": "float32", "f16": "float16"}
 
 
-def make(value: npt.NDArray[np.generic], dtype: str) -> object:
-    """A fresh array; `dtype` is one of `DTYPES`, or empty to keep the dtype of `value`."""
-    return np.array(value, dtype=DTYPES[dtype] if dtype else value.dtype, order="C")
+def make(value: npt.NDArray[np.generic], dtype: str, layout: str = "") -> object:
+    """A fresh array; `dtype` is one of `DTYPES`, or empty to keep the dtype of `value`; `layout` one of `LAYOUTS`, or empty."""
+    array = np.array(value, dtype=DTYPES[dtype] if dtype else value.dtype, order="C")
+    match layout if array.ndim else "":
+        case "transposed":
+            return np.ascontiguousarray(array.T).T
+        case "reversed":
+            return np.flip(np.ascontiguousarray(np.flip(array)))
+        case "sliced":
+            return np.stack([array, np.flip(array)], axis=-1)[..., 0]
+        case "broadcast":
+            return np.broadcast_to(array[:1].copy(), array.shape)
+    return array
 
 
 def is_array(thing: object) -> bool:

@@ -67,6 +67,7 @@ class Subject:
         mutants: by name; empty for a stranger's.
         diffs: the edit of each mutant.
         stale: mutants whose text no longer matches, with the error.
+        forward_only: its gradients are left unchecked, so that mutants of them mean nothing.
     """
 
     kernel: Kernel
@@ -76,6 +77,7 @@ class Subject:
     mutants: dict[str, Mutant]
     diffs: dict[str, str]
     stale: dict[str, str]
+    forward_only: bool = False
 
     @property
     def stranger(self) -> bool:
@@ -87,11 +89,18 @@ class Subject:
         return [WorkItem(case.op, self.kernel.name, str(case)) for case in self.cases]
 
     def mutant_items(self) -> list[WorkItem]:
-        """Canary and null mutant at a few cases, then every mutant at every case."""
+        """Canary and null mutant at a few cases, then every mutant at every case of its branches. None if no gradient is checked."""
+        if self.forward_only:
+            return []
         few = self._few()
         guards = (CANARY,) if self.stranger else (CANARY, NULL)
         items = [WorkItem(case.op, self.kernel.name, str(case), name) for name in guards for case in few]
-        return items + [WorkItem(case.op, self.kernel.name, str(case), name) for name in self.mutants for case in self.cases]
+        return items + [
+            WorkItem(case.op, self.kernel.name, str(case), name)
+            for name, mutant in self.mutants.items()
+            for case in self.cases
+            if case.variant in (mutant.variants or (case.variant,))
+        ]
 
     def _few(self) -> list[Case]:
         taken: dict[tuple[str, str], list[Case]] = {}
@@ -109,7 +118,7 @@ class Plan:
     Args:
         op: what is checked.
         subjects: the kernels.
-        not_run: kernels of the op that cannot run here, with the reason.
+        not_run: kernels of the op that cannot run here, or have no backward to check, with the reason.
         absent: those of them that were asked for by name.
         notes: what a reader must know first.
     """
@@ -139,6 +148,8 @@ def make_plan(request: Request, suite: Suite) -> Plan:
             not_run[kernel.name] = why
             if request.kernels:
                 absent[kernel.name] = why
+        elif kernel.forward_only and not request.forward_only and not request.kernels:
+            not_run[kernel.name] = "forward only: it has no gradient to check; compare its outputs with --forward-only"
         else:
             subjects.append(_subject(request, suite, op, kernel, chosen))
     applied = {name for subject in subjects for name in (*subject.mutants, *subject.stale)}
@@ -171,7 +182,7 @@ def _missing(kernel: Kernel) -> str:
     except ModuleNotFoundError:  # a dotted name whose parent is missing
         found = False
     if not found:
-        return f"needs the package {kernel.requires}, which is not installed: pip install '{kernel.requires}'"
+        return f"needs the package {kernel.requires}, which is not installed: pip install '{kernel.install or kernel.requires}'"
     return ""
 
 
@@ -194,7 +205,7 @@ def _subject(request: Request, suite: Suite, op: Op, kernel: Kernel, chosen: dic
     pool = [case for case in cases_of(op, dtypes, request.seed) if case.variant in (kernel.variants or (case.variant,))]
     cases = select(op, pool, dims=request.dims, dtypes=dtypes, regimes=request.regimes, cases=request.cases) if dtypes else ()
     if stranger:
-        return Subject(kernel, "", "", cases, {}, {}, {})
+        return Subject(kernel, "", "", cases, {}, {}, {}, request.forward_only)
     package, _, module = kernel_package(kernel.target, suite.homes[op.name].path)
     mutants, diffs, stale = {}, {}, {}
     for name, mutant in chosen.items():
@@ -207,7 +218,7 @@ def _subject(request: Request, suite: Suite, op: Op, kernel: Kernel, chosen: dic
             stale[name] = str(error)
         else:
             mutants[name] = mutant
-    return Subject(kernel, str(package), module, cases, mutants, diffs, stale)
+    return Subject(kernel, str(package), module, cases, mutants, diffs, stale, request.forward_only)
 
 
 def _notes(request: Request, op: Op, subjects: Sequence[Subject]) -> list[str]:

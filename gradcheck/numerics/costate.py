@@ -9,8 +9,9 @@ and the gradient of an input at t is the slope of the same expression in that in
 the coupled axes, independent ones one for all. All steps of a block are differenced at once, and only the small recursion of P
 runs step by step. Memory O(T · state).
 
-Beside each value runs its **majorant**, the scale of its rounding: the same recursion on absolute slopes. The error is truncation,
-estimated by halving the step, plus rounding.
+Beside each value runs its **majorant**, the scale of its rounding: the same recursion on absolute slopes, each taken where it is
+largest over the states that rounding cannot tell from cancelling ones. The error is truncation, estimated by halving the step, plus
+rounding.
 """
 
 from __future__ import annotations
@@ -124,8 +125,8 @@ def _unit() -> float:
 def _extremes(recurrence: Recurrence, inputs: Mapping[str, Array], sweep: Sweep, scales: Array) -> tuple[Sweep, ...]:
     """The same call with the states at plus and minus their majorants; single precision is enough for a scale.
 
-    An input that reads the state without writing to it (C, q) has the state itself for its slope. A state that is near zero by
-    cancellation still carries the rounding of what cancelled, so the scale of that slope is the majorant of the state.
+    A slope may be small by luck: C's is the state itself, which may be near zero by cancellation; dt's is a difference of what decays
+    and what enters. Either still carries the rounding of what cancelled, so its scale is its largest size over those two states.
     """
     call = sequence(recurrence, inputs, np.float32)
     with np.errstate(over="ignore"):
@@ -202,13 +203,11 @@ class _Sum:
     def add(self, sweep: Sweep, block: slice, weights: tuple[Array, ...], bound: _Bound | None) -> None:
         """Add what the steps of `block` contribute."""
         here, sizes = self.here, sweep.call.sizes
-        elsewhere: list[list[Slope]] = []
+        elsewhere = [[slope for _, slope in extreme.slopes(self.name, here, block)] for extreme in self.extremes]
         for number, (index, slope) in enumerate(sweep.slopes(self.name, here, block)):
             at = (slice(0, 1) if here.static else block, *index)
             self.value[at] += _settle(here, gather(here, here.readout, slope.value, weights, sizes))
             if bound is not None:
-                if not (slope.value[0].any() or elsewhere):  # it reads the state without writing to it: see `_extremes`
-                    elsewhere = [[at_ for _, at_ in extreme.slopes(self.name, here, block)] for extreme in self.extremes]
                 scale, off = bound(here, slope, [slopes[number].value for slopes in elsewhere])
                 self.majorant[at] += _settle(here, scale)
                 self.error[at] += _settle(here, off)

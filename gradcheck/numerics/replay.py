@@ -62,25 +62,32 @@ class _Replay:
             return self.sweep.states[:1]
         return self.sweep.call.at(slice(start, start + 1))[self.name]
 
-    def reading(self, start: int, *, absolute: bool = False) -> Callable[[Array], tuple[Array, ...]]:
-        """The loss from step `start` on, lane by lane, as a function of the input there; or the sum of its absolute terms."""
-        call, here = self.sweep.call, self.here
-        recurrence = call.recurrence
-        size = magnitudes if absolute else tuple
+    def run(self, start: int) -> Callable[[Array], tuple[Array, ...]]:
+        """The final state, and all terms from step `start` on (each step after the other), as a function of the input there."""
+        call, recurrence = self.sweep.call, self.sweep.call.recurrence
 
-        def read(moved: Array) -> tuple[Array, ...]:
+        def outputs(moved: Array) -> tuple[Array, ...]:
             state = moved if self.is_state else self.sweep.states[start : start + 1]
-            total: Array | float = 0.0
+            found = []
             for t in range(start, call.length):
                 given = call.at(slice(t, t + 1))
-                if not self.is_state and (here.static or t == start):
+                if not self.is_state and (self.here.static or t == start):
                     given[self.name] = moved
                 state, terms = recurrence.step(**{recurrence.state: state}, **given)
-                weights = self.sweep.weights(slice(t, t + 1))
-                total = total + gather(here, here.readout[1:], size(terms), size(weights), call.sizes)
-            return (total + gather(here, here.readout[:1], size((state,)), size((self.sweep.w_s[None],)), call.sizes),)
+                found.append(terms)
+            return state, *(np.concatenate(parts) for parts in zip(*found, strict=True))
 
-        return read
+        return outputs
+
+    def read(self, start: int, parts: tuple[Array, ...], *, absolute: bool = False) -> Array:
+        """What `run` returned (or its slopes), weighted as the loss weights it and added up lane by lane: (1, *parallel axes)."""
+        call, here = self.sweep.call, self.here
+        weights = (self.sweep.w_s[None], *self.sweep.weights(slice(start, call.length)))
+        if absolute:
+            parts, weights = magnitudes(parts), magnitudes(weights)
+        final: Array = gather(here, here.readout[:1], parts[:1], weights[:1], call.sizes)
+        later: Array = gather(here, here.readout[1:], parts[1:], weights[1:], call.sizes).sum(0, keepdims=True)
+        return final + later
 
 
 def _gradient(moves: _Replay) -> Answer:
@@ -90,19 +97,18 @@ def _gradient(moves: _Replay) -> Answer:
     shape = (len(moves.starts()), *moves.point(0).shape[1:])
     value, error, majorant = (np.zeros(shape) for _ in range(3))
     for start in moves.starts():
-        point = moves.point(start)
-        size = moves.reading(start, absolute=True)(point)[0]
+        point, run = moves.point(start), moves.run(start)
+        size = moves.read(start, run(point), absolute=True)
         h = HEADROOM * 2.0 ** np.ceil(np.log2(max(1.0, float(np.abs(point).max()), float(size.max()))))
         for index, direction in directions(here, point.shape[1:], point.dtype):
-            read = moves.reading(start)
-            slope = secant(read, point, direction, np.full(1, h)) if once else stencil(read, point, direction)
+            slope = secant(run, point, direction, np.full(1, h)) if once else stencil(run, point, direction)
+            scale = moves.read(start, slope.value, absolute=True)
+            bound = moves.unit * (size * float(np.max(slope.amplification)) + scale)
+            if slope.truncation is not None:
+                bound = bound + moves.read(start, slope.truncation, absolute=True)
             at = (slice(start, start + 1), *index)
-            found = slope.value[0] if here.batched else np.expand_dims(slope.value[0], 1)
-            bound = moves.unit * (size * float(np.max(slope.amplification)) + np.abs(slope.value[0]))
-            bound = bound + (slope.truncation[0] if slope.truncation is not None else 0)
-            value[at] = found
-            majorant[at] = np.abs(found)
-            error[at] = bound if here.batched else np.expand_dims(bound, 1)
+            for total, part in ((value, moves.read(start, slope.value)), (error, bound), (majorant, scale)):
+                total[at] = part if here.batched else np.expand_dims(part, 1)
     if moves.is_state:
         return Answer(value[0], error[0], majorant[0])
     return Answer(*(as_declared(call.recurrence, moves.name, here, a) for a in (value, error, majorant)))

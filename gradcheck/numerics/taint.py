@@ -38,9 +38,9 @@ def check_lanes(recurrence: Recurrence, inputs: Mapping[str, Array]) -> tuple[st
     rng = np.random.default_rng(0)
     found: dict[tuple[str, str], str] = {}  # by input and axis: one sentence is enough
     with np.errstate(all="ignore"):
-        _, states = forward(call)
-        if shapes := tuple(_wrong_shapes(call, _step(call, states, 0))):
+        if shapes := tuple(_wrong_shapes(call)):
             return shapes
+        _, states = forward(call)
         for name in recurrence.differentiable:
             here = lanes(recurrence, name)
             for at in _elements(rng, _given(call, states, slice(0, 1))[name].shape[1:]):
@@ -56,13 +56,16 @@ def check_linear(recurrence: Recurrence, inputs: Mapping[str, Array]) -> tuple[s
 
     In an affine step f(p + 2h) - 2 f(p + h) + f(p) is nothing but rounding: of four values, each at most `ROUNDINGS` times u of the
     largest product in the step, n times what goes in times what comes out, n being the length of a sum over the coupled axes.
-    h is once the size of what the input competes with, and once as far above as the oracles go.
+    h is once the size of what the input competes with, and once as far above as the oracles go. Where the step returns other shapes than
+    declared, nothing is said: `check_lanes` says that.
 
     Raises:
         ValueError: shapes do not fit.
     """
     call = sequence(recurrence, inputs)
     with np.errstate(all="ignore"):
+        if any(_wrong_shapes(call)):
+            return ()
         _, states = forward(call)
         names = [name for name in recurrence.differentiable if name in recurrence.linear]
         sentences = (_bend(call, states, name) for name in names)
@@ -84,9 +87,10 @@ def _step(call: Sequence, states: Array, t: int, name: str = "", at: tuple[int, 
     return state, *terms
 
 
-def _wrong_shapes(call: Sequence, returned: Arrays) -> Iterator[str]:
-    """What the step returns otherwise than declared."""
+def _wrong_shapes(call: Sequence) -> Iterator[str]:
+    """What the step returns otherwise than declared, seen at the first step."""
     recurrence = call.recurrence
+    returned = _step(call, np.stack([call.initial] * 2), 0)
     names = (recurrence.inputs[recurrence.state], *recurrence.terms)
     if len(returned) != len(names):
         yield f"the step returns {len(returned) - 1} terms, and `terms` declares {len(names) - 1}"

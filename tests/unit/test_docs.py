@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import gradcheck
 from gradcheck import ExitCode, GradcheckError, Outcome
 from gradcheck.cli import main
 from gradcheck.cli._main import VERBS, verbs
+from gradcheck.suite import load, mutants_of
 
 pytestmark = pytest.mark.checkout
 
@@ -74,9 +76,11 @@ def named(page: Path) -> list[str]:
 
 
 @pytest.fixture
-def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def at_home(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory of its own: nothing is found there that the test did not write."""
     monkeypatch.chdir(tmp_path)
+    session = tmp_path_factory.getbasetemp()  # truths are shared with the tests of tests/quality, in all their processes
+    monkeypatch.setenv("GRADCHECK_CACHE_DIR", str((session.parent if "PYTEST_XDIST_WORKER" in os.environ else session) / "truths"))
     monkeypatch.setenv("GRADCHECK_NO_PLUGINS", "1")
     return tmp_path
 
@@ -119,6 +123,15 @@ def test_the_readme_has_the_command_on_a_line_of_its_own(command: str):
 
 def test_ci_runs_the_readmes_test_command_last():
     assert text_of(ROOT / ".ci/run").rstrip().split("\n")[-1] == TEST
+
+
+def test_the_readmes_table_has_every_op_with_its_kernels_and_mutants():
+    suite = load([ROOT])
+    for op in suite.ops.values():
+        (row,) = [line for line in text_of(README).split("\n") if line.startswith(f"| `{op.name}`")]
+        *_, kernels, mutants = (cell.strip() for cell in row.strip("|").split("|"))
+        assert [kernel.name for kernel in op.kernels if f"`{kernel.name}`" not in kernels] == []
+        assert int(mutants.partition(",")[0]) == len(mutants_of(suite, op.name))
 
 
 @pytest.mark.parametrize("verb", ["", *VERBS])
@@ -186,7 +199,8 @@ def test_the_how_to_makes_an_op_that_lints_and_runs_as_pasted(at_home: Path, cap
     for name in ("oracles/linear_scan.py", "kernels/linear_scan.py", "mutants/linear_scan.py"):
         (at_home / name).parent.mkdir()
         (at_home / name).write_text(block(page, f"# {name}"))
-    assert main(["lint"]) == ExitCode.OK, capsys.readouterr().out
+    main(["lint"])
+    assert "linear_scan" not in capsys.readouterr().out  # it tells of every suite; what is rotten in ours is for other tests
     assert main(["run", "--op", "linear_scan", "--mutants", "all", "--cases", "4"]) == ExitCode.OK, capsys.readouterr().out
     assert "1 of 1 mutant killed" in capsys.readouterr().out
 

@@ -95,7 +95,7 @@ def test_one_bad_element_in_ten_thousand_is_seen_by_all_that_look_for_the_worst(
     for name in ("z", "max", "slice"):
         assert found.ratios[name] > 1000 * clean.ratios[name]
     assert found.worst == (2, 17, 3)
-    assert found.ratios["maa"] < 1000 * clean.ratios["maa"]  # a mean dilutes it: this is why the others are there
+    assert found.ratios["maa"] < found.ratios["z"] / 1000  # a mean dilutes it: this is why the others are there
 
 
 @given(seeds, st.integers(0, 4))
@@ -115,7 +115,7 @@ def test_nothing_over_nothing_is_no_error_and_something_over_nothing_has_no_numb
     found = compare(zero + 1e-3, zero, zero, unit, AXES)
     assert found.errors["l2"] is found.errors["max"] is found.errors["slice"] is None
     assert found.errors["maa"] == 1
-    assert all(ratio is not None and ratio > 1 for ratio in found.ratios.values())
+    assert all(found.ratios[name] > 1 for name in SIZE_FREE)
 
 
 def test_the_metrics_are_what_the_table_says():
@@ -138,7 +138,7 @@ def test_the_metrics_are_what_the_table_says():
 def test_an_array_without_axes_has_metrics_too():
     found = compare(np.array(1.5), np.array(1.0), np.array(0.25), np.array(0.125), ())
     assert found.ratios["z"] == found.ratios["slice"] == 2
-    assert found.errors["l2"] == found.errors["slice"] == 0.5 or found.errors["slice"] == 0.25
+    assert found.errors["l2"] == found.errors["max"] == 0.5
     assert found.worst == ()
 
 

@@ -71,11 +71,7 @@ def test_the_model_is_not_exact(branch):
 def test_a_coarser_carry_is_noisier_by_about_its_unit_and_no_more(branch, regime):
     call = recurrences.scan(branch, regime, 0, T=STEPS)
     fine, coarse = ratios(call), ratios(call, "bf16")
-    key = "y", "l2"
-    if regime == "gate-zero":  # a state that is forgotten at once is rounded once, on its way out
-        assert coarse["s_T", "l2"] > fine["s_T", "l2"]
-        return
-    assert COARSER / 64 < coarse[key] / fine[key]
+    assert coarse["s_T", "l2"] > fine["s_T", "l2"] * COARSER / 64
     assert all(coarse[name, "z"] <= ROUNDINGS * (STEPS + 1) * COARSER for name, metric in coarse if metric == "z")
 
 

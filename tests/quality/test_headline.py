@@ -1,0 +1,90 @@
+"""What the report says at its top is true: who was run, by what he was judged, how far noise and defect lie apart."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import gradcheck
+from gradcheck import ExitCode
+
+from .conftest import STRANGERS, edit
+
+GRADIENTS = ("s", "x", "dt", "A", "B", "C")
+MUTANTS = ("drop_dA_path", "seed_ds_with_zeros", "drop_y_in_dS", "previous_state_in_dC", "drop_softplus_slope")
+
+
+def test_the_main_job_kills_five_mutants_in_both_branches_and_prints_the_separation_of_six_gradients(cli):
+    ran = cli("run", "--op", "ssm_scan", "--mutants", "all", "--cases", "4", "--dtype", "f32", "--json")
+    assert ran.code == ExitCode.OK, ran.err
+    for mutant in MUTANTS:
+        for branch in ("mamba1", "mamba2"):
+            for form in ("full", "last step", "one head"):
+                assert ran.kills["mlx", mutant, branch, form][0] == "KILLED"
+    assert "5 of 5 mutants killed" in ran.report
+    for name in GRADIENTS:
+        bands = [b for b in ran.run["bands"] if b["quantity"] == f"d {name}" and b["defect"]]
+        best = max(math.log10(b["defect"] / b["noise"]) for b in bands)
+        (printed,) = re.findall(rf"^✓ d {name} +\w+ +\S+ +\S+ +\S+ +\S+ +(\d+\.\d)", ran.err, re.M)
+        assert 3 < float(printed) <= round(best, 1)
+
+
+def test_a_kernel_that_cannot_run_here_is_named_as_not_run_and_never_as_passed(cli, hello):
+    edit(hello / "oracles" / "leaky_scan.py", {'requires="mlx"': 'requires="no_such_device"'})
+    ran = cli("run", "--op", "leaky_scan", "--dtype", "f32", "--cases", "6")
+    assert ran.code == ExitCode.OK, ran.out
+    assert "not run ops: needs the package no_such_device" in ran.report
+    assert "plain agrees with the truth" in ran.report
+    assert "ops agrees" not in ran.report
+
+
+def test_where_no_kernel_can_run_nothing_was_checked(cli, hello):
+    edit(hello / "oracles" / "delta_rule.py", {'sources=("delta.py",)': 'sources=("delta.py",), requires="no_such_device"'})
+    ran = cli("run", "--op", "delta_rule")
+    assert ran.code == ExitCode.NOTHING
+    assert "not run plain: needs the package no_such_device" in ran.report
+    assert "agrees" not in ran.report
+
+
+def test_a_stranger_is_judged_by_the_op_and_says_so_and_that_no_mutants_apply(cli):
+    ran = cli("run", "--op", "ssm_scan", "--kernel", f"{STRANGERS / 'numpy_object.py'}:scan", "--cases", "4", "--mutants", "all")
+    assert ran.code == ExitCode.OK, ran.out
+    assert "band: op-level for" in ran.report
+    assert "no mutants apply to" in ran.report
+    for name in GRADIENTS:  # its separation comes from the defects spliced into its gradients
+        assert re.search(rf"^✓ d {name} +\w+ +\S+ +\S+ +\S+ +\S+ +\d+\.\d", ran.out, re.M), name
+
+
+def test_with_json_stdout_is_one_json_document_and_nothing_else(here):
+    (here / "loud.py").write_text(
+        f"import os, sys\nsys.path.insert(0, {str(STRANGERS)!r})\nprint('loud at import')\n"
+        "from numpy_object import scan as right\n"
+        "class Loud:\n"
+        "    arrays = 'numpy'\n"
+        "    forward = staticmethod(right.forward)\n"
+        "    def vjp(self, inputs, cotangents):\n"
+        "        print('loud'); os.system('echo louder'); return right.vjp(inputs, cotangents)\n"
+        "scan = Loud()\n"
+    )
+    done = command(here, "run", "--op", "ssm_scan", "--kernel", "loud.py:scan", "--cases", "1", "--dims", "T=5", "--json")
+    assert json.loads(done.stdout)["exit_code"] == done.returncode
+    assert "loud" not in done.stdout.replace("loud.py", "")
+    assert done.stdout.count("\n") == 1
+    assert "loud.py:scan agrees with the truth" in " ".join(done.stderr.split())
+
+
+def test_with_json_an_error_leaves_stdout_empty(here):
+    done = command(here, "run", "--op", "ssm_scn", "--json")
+    assert (done.returncode, done.stdout) == (ExitCode.USAGE, "")
+    assert "did you mean 'ssm_scan'?" in done.stderr
+
+
+def command(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    code = "import sys; from gradcheck.cli import main; sys.exit(main())"
+    environment = {**os.environ, "PYTHONPATH": str(Path(gradcheck.__file__).parents[1])}
+    return subprocess.run([sys.executable, "-P", "-c", code, *args], cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False)

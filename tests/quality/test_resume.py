@@ -1,0 +1,169 @@
+"""A run that was stopped, however it was, goes on where it stopped; the result is that of a run that was not."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import gradcheck
+from gradcheck import ExitCode
+
+from .conftest import edit, run_ids
+
+RUN = ("run", "--op", "leaky_scan", "--kernel", "plain", "--dtype", "f32", "--cases", "8", "--mutants", "all", "--jobs", "2")
+ITEMS = 8 + 2 * 2 + 2 * 8  # clean, canary and null, two mutants
+
+
+def journal(folder: Path, run_id: str) -> list[bytes]:
+    file = folder / ".gradcheck" / "runs" / run_id / "verdicts.jsonl"
+    return file.read_bytes().split(b"\n")[:-1] if file.exists() else []
+
+
+def start(folder: Path, *args: str) -> subprocess.Popen[str]:
+    """The command as a shell starts it: a process group of its own."""
+    code = "import sys; from gradcheck.cli import main; sys.exit(main())"
+    environment = {**os.environ, "PYTHONPATH": str(Path(gradcheck.__file__).parents[1])}
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", code, *args], cwd=folder, env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+
+
+def stop(folder: Path, number: signal.Signals, after: int) -> tuple[str, int, str, str]:
+    """Start a run, and send a signal once so many items are done: (run, exit status, stdout, stderr)."""
+    process = start(folder, *RUN)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (ids := run_ids(folder)):
+        time.sleep(0.02)
+    while time.monotonic() < deadline and len(journal(folder, ids[-1])) < after:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    os.killpg(process.pid, number)
+    out, err = process.communicate(timeout=30)
+    return ids[-1], process.returncode, out, err
+
+
+@pytest.fixture
+def slow(hello: Path) -> Path:
+    """A suite whose kernel takes so long that it can be caught at it."""
+    edit(hello / "hello" / "leaky.py", {"import numpy as np": "import time\n\nimport numpy as np", "dy, carried = cotangents": "time.sleep(0.1)\n        dy, carried = cotangents"})  # fmt: skip
+    return hello
+
+
+def ids_of(lines: list[bytes]) -> list[str]:
+    return [json.dumps(json.loads(line)["evidence"]["item"], sort_keys=True) for line in lines]
+
+
+def test_ctrl_c_keeps_what_is_done_says_how_to_go_on_and_the_rest_is_done_once(cli, slow):
+    first, code, out, err = stop(slow, signal.SIGINT, after=10)
+    kept = journal(slow, first)
+    assert (code, out) == (ExitCode.INTERRUPTED, "")
+    assert "Traceback" not in err
+    assert "gradcheck run --resume" in err
+    assert 10 <= len(kept) < ITEMS
+
+    undisturbed = cli(*RUN, "--json")  # a plain run begins anew, and says that it need not
+    assert undisturbed.code == ExitCode.OK, undisturbed.err
+    assert f"gradcheck run --resume {first}" in undisturbed.err
+
+    resumed = cli("run", "--resume", "--json")
+    assert resumed.code == ExitCode.OK, resumed.err
+    assert resumed.run["id"] == first
+    assert resumed.kills == undisturbed.kills
+    assert resumed.run["bands"] == undisturbed.run["bands"]
+    lines = journal(slow, first)
+    assert lines[: len(kept)] == kept
+    assert sorted(ids_of(lines)) == sorted(set(ids_of(lines)))
+    assert len(lines) == ITEMS
+
+    assert cli("run", "--resume").code == ExitCode.USAGE  # nothing is left
+
+
+def test_a_run_that_was_killed_goes_on_even_behind_a_line_cut_short(cli, slow):
+    first, code, _, _ = stop(slow, signal.SIGKILL, after=10)
+    assert code == -signal.SIGKILL
+    kept = journal(slow, first)
+    with (slow / ".gradcheck" / "runs" / first / "verdicts.jsonl").open("ab") as file:
+        file.write(kept[0][:40])
+    resumed = cli("run", "--resume", first, "--json")
+    assert resumed.code == ExitCode.OK, resumed.err
+    lines = journal(slow, first)
+    assert lines[: len(kept)] == kept
+    assert len(set(ids_of(lines))) == len(lines) == ITEMS
+    assert {row[0] for key, row in resumed.kills.items() if key[1] in {"drop_decay", "state_after_in_da"}} == {"KILLED"}
+
+
+def test_killed_runs_leave_no_worker_behind(slow):
+    edit(slow / "hello" / "leaky.py", {"time.sleep(0.1)": f"time.sleep(0.1); open({str(slow / 'pids')!r}, 'a').write(f'{{__import__('os').getpid()}}\\n')"})
+    stop(slow, signal.SIGKILL, after=2)
+    pids = set((slow / "pids").read_text().split())
+    assert pids
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and any(alive(pid) for pid in pids):
+        time.sleep(0.05)
+    assert not any(alive(pid) for pid in pids)
+
+
+def alive(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except OSError:
+        return False
+
+
+CHANGES = {
+    "the kernel": ("hello/leaky.py", "carried = a * G", "carried = G * a"),
+    "a mutant": ("mutants/leaky_scan.py", '"carried = a * G", "carried = G")}', '"carried = a * G", "carried = -G")}'),
+    "the reference": ("oracles/leaky_scan.py", "h = a * h + x", "h = x + a * h"),
+    "how inputs are drawn": ("oracles/_draw.py", "0.3, 0.9", "0.3, 0.8"),
+}
+
+
+@pytest.fixture
+def stopped(cli, hello, monkeypatch):
+    """A run of these arguments that was stopped before its last item."""
+
+    def stopped(*args: str) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr("gradcheck.engine.run.assemble", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+            assert cli("run", "--op", "leaky_scan", "--cases", "2", *args).code == ExitCode.INTERRUPTED
+
+    return stopped
+
+
+def test_nothing_changed_and_so_it_goes_on(cli, hello, stopped):
+    stopped("--kernel", "plain", "--mutants", "state_after_in_da", "--dtype", "f32")
+    assert cli("run", "--resume").code == ExitCode.OK
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_changed_since_cannot_be_gone_on_with(cli, hello, stopped, what):
+    file, find, replace = CHANGES[what]
+    stopped("--kernel", "plain", "--mutants", "all", "--dtype", "f32")
+    text = (hello / file).read_text()
+    assert find in text
+    (hello / file).write_text(text.replace(find, replace))
+    ran = cli("run", "--resume")
+    assert ran.code == ExitCode.USAGE
+    assert "has changed since it began" in ran.err
+    assert "Start a new run" in ran.err
+
+
+@pytest.mark.parametrize("changed", ["mine.py", "_helper.py"])
+@pytest.mark.parametrize("target", ["mine.py:leaky_scan", "mine:leaky_scan"])
+def test_a_strangers_run_cannot_go_on_once_its_file_or_the_helper_beside_it_changed(cli, hello, stopped, target, changed):
+    (hello / "_helper.py").write_text((hello / "hello" / "leaky.py").read_text())
+    (hello / "mine.py").write_text("from _helper import leaky_scan\n")
+    stopped("--kernel", target)
+    with (hello / changed).open("a") as file:
+        file.write("# changed\n")
+    ran = cli("run", "--resume")
+    assert ran.code == ExitCode.USAGE
+    assert "has changed since it began" in ran.err
