@@ -45,6 +45,7 @@ class Op:
         variants: branches of the op: name to the axis names of the inputs in which it differs.
         constants, groups, coupled, separate: see `Recurrence`.
         kernels: implementations, by string.
+        production: sizes of a real model, `"B1,T64,H24,…"`, per variant (or under an empty name): some defects exist only there.
         file: the suite file that declares it, filled in by the loader.
     """
 
@@ -65,6 +66,7 @@ class Op:
     coupled: frozenset[str] = frozenset()
     separate: Mapping[str, frozenset[str]] = field(default_factory=dict)
     kernels: tuple[Kernel, ...] = ()
+    production: Mapping[str, str] = field(default_factory=dict)
     file: str = ""
 
     def recurrence(self, variant: str = "") -> Recurrence:
@@ -120,6 +122,7 @@ def op(  # noqa: PLR0913 - a declaration: each argument is one fact of the op, k
     coupled: str = "",
     separate: Mapping[str, str] | None = None,
     kernels: Sequence[Kernel] = (),
+    production: Mapping[str, str] | None = None,
 ) -> Callable[[Step], Op]:
     """Declare the decorated step as an op. Lists of names are written as in the maths: `linear="s x B C"`.
 
@@ -147,6 +150,7 @@ def op(  # noqa: PLR0913 - a declaration: each argument is one fact of the op, k
             coupled=frozenset(coupled.split()),
             separate={key: frozenset(text.split()) for key, text in (separate or {}).items()},
             kernels=tuple(kernels),
+            production=production or {},
         )
         _check(declared)
         return declared
@@ -183,5 +187,8 @@ def _check(declared: Op) -> None:
         raise SuiteError(f"{who}: outputs must be the per-step output (with {TIME}) and then the final state, not {dict(declared.outputs)}")
     if any(names[0] != BATCH for names in outputs):
         raise SuiteError(f"{who}: every output begins with the batch axis {BATCH}")
+    for variant in declared.production:
+        if variant not in (declared.variants or {"": {}}):
+            raise SuiteError(f"{who}: production gives sizes for {variant!r}, which is not a variant ({', '.join(declared.variants)})")
     if not declared.regimes:
         raise SuiteError(f"{who}: needs at least one regime")

@@ -59,17 +59,20 @@ class WorkItem:
         kernel: name of one of its kernels, or a target `module:attr` or `file.py:attr`.
         case: `str` of the case.
         mutant: name of a mutant, `canary`, `null`, or nothing for the clean kernel.
+        check: name of a check that needs no tolerance, or nothing for the comparison with the truth.
     """
 
     op: str
     kernel: str
     case: str
     mutant: str = ""
+    check: str = ""
 
     @property
     def id(self) -> str:
         """Unique in a plan."""
-        return f"{self.kernel} {self.mutant or '-'} {self.case}"
+        what = self.mutant or (f"check:{self.check}" if self.check else "-")
+        return f"{self.kernel} {what} {self.case}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,7 @@ class Measurement:
         return ", ".join(f"{axis.lower()}={index}" for axis, index in zip(self.axes, self.worst, strict=True))
 
 
-Status = Literal["measured", "crashed", "timeout", "memory", "raised", "unviable", "stale", "no-device", "no-backward"]
+Status = Literal["measured", "crashed", "timeout", "memory", "raised", "unviable", "stale", "no-device", "no-backward", "idle"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,7 @@ class Evidence:
 
     Args:
         item: the work item.
-        status: `measured`, or how it failed to be.
+        status: `measured`, or how it failed to be; `idle` is a check that found nothing to compare.
         measurements: outputs first, then gradients.
         detail: error text, or the signal that ended the process.
         log: tail of what the kernel wrote to stdout and stderr.
@@ -221,6 +224,7 @@ class Run:
         planned, done: numbers of items.
         exit_code: the gate.
         reasons: why it is not 0, one sentence each.
+        checks: what the clean kernels did in the checks that need no tolerance.
     """
 
     id: str
@@ -237,3 +241,4 @@ class Run:
     seconds: float
     exit_code: ExitCode
     reasons: tuple[str, ...]
+    checks: tuple[Verdict, ...] = ()

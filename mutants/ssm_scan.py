@@ -1,17 +1,19 @@
 """Mistakes people make in the backward of a selective scan: the five of the public test table that this project began with.
 
-`G` is the adjoint of the state, walked back in time; see the docstring of the kernel.
+The other files `ssm_scan_*.py` hold more, by kind. `G` is the adjoint of the state, walked back in time; see the kernel's docstring.
 """
 # ruff: noqa: N816 - dA, dS and dC are the symbols of the literature
 
-from gradcheck import Edit, Mutant
+from gradcheck import Mutant
+
+from ._ssm_scan import each, shared
 
 drop_dA_path = Mutant(
     op="ssm_scan",
     defect="dropped-term",
     why="d(dt) loses what flows through the decay exp(softplus(dt) A): only the path through the input is left",
     seen_in="ggml fork, S1-31 SSM_SCAN_BACK, its table of five mutations; a path of the adjoint dropped: fla-org/flash-linear-attention#875",
-    edits={"mlx": Edit("mlx.py", "dstep = input_path + dA_path", "dstep = input_path")},
+    edits=shared("dstep = input_path + dA_path", "dstep = input_path"),
 )
 
 seed_ds_with_zeros = Mutant(
@@ -19,7 +21,10 @@ seed_ds_with_zeros = Mutant(
     defect="wrong-seed",
     why="the reverse recurrence starts at zero: the cotangent of the final state is ignored",
     seen_in="ggml fork, S1-31 SSM_SCAN_BACK, its table of five mutations; open-lm-engine/accelerated-model-architectures#445",
-    edits={"mlx": Edit("mlx.py", "carried = ds_T[None]", "carried = mx.zeros_like(ds_T[None])")},
+    edits=each(
+        mlx=("carried = ds_T[None]", "carried = mx.zeros_like(ds_T[None])"),
+        checkpoint=("cotangents[1].astype(mx.float32)", "mx.zeros(cotangents[1].shape)"),
+    ),
 )
 
 drop_y_in_dS = Mutant(
@@ -27,7 +32,7 @@ drop_y_in_dS = Mutant(
     defect="dropped-term",
     why="the adjoint of the state loses dy (outer) C: outputs send nothing back through the state",
     seen_in="ggml fork, S1-31 SSM_SCAN_BACK, its table of five mutations",
-    edits={"mlx": Edit("mlx.py", "G = carried + read", "G = carried")},
+    edits=shared("G = carried + sent", "G = carried"),
 )
 
 previous_state_in_dC = Mutant(
@@ -35,7 +40,7 @@ previous_state_in_dC = Mutant(
     defect="off-by-one-time",
     why="dC reads the state before the step, but y is read from the state after it",
     seen_in="ggml fork, S1-31 SSM_SCAN_BACK, its table of five mutations; a gradient one step off: fla-org/flash-linear-attention#77",
-    edits={"mlx": Edit("mlx.py", "dC = (dy[..., None] * S_after)", "dC = (dy[..., None] * S_before)")},
+    edits=shared("dC = (dy[..., None] * S_after)", "dC = (dy[..., None] * S_before)"),
 )
 
 drop_softplus_slope = Mutant(
@@ -43,5 +48,5 @@ drop_softplus_slope = Mutant(
     defect="wrong-activation-deriv",
     why="the gradient of softplus(dt) is returned as that of dt: the factor sigmoid(dt) is missing",
     seen_in="ggml fork, S1-31 SSM_SCAN_BACK, its table of five mutations",
-    edits={"mlx": Edit("mlx.py", "ddt = dstep * _softplus_slope(_time_first(dt))", "ddt = dstep")},
+    edits=shared("ddt = dstep * softplus_slope(time_first(dt))", "ddt = dstep"),
 )

@@ -50,9 +50,9 @@ def growth(rng: np.random.Generator, shapes: Shapes) -> dict[str, F64]:
 
 
 def softplus_branches(rng: np.random.Generator, shapes: Shapes) -> dict[str, F64]:
-    """dt near -5, 0 and 25: the exponential, curved and linear part of softplus, never near its jump at 20."""
+    """dt near -5, 0, 25 and 100: the exponential, curved and linear part of softplus, and where e^dt overflows; never near its jump at 20."""
     inputs = _draw(rng, shapes, (-0.5, 0.5), (-0.06, -0.02))
-    inputs["dt"] += rng.choice([-5.0, 0.0, 25.0], shapes["dt"])
+    inputs["dt"] += rng.choice([-5.0, 0.0, 25.0, 100.0], shapes["dt"])
     return inputs
 
 
@@ -85,6 +85,7 @@ def sparse(rng: np.random.Generator, shapes: Shapes) -> dict[str, F64]:
     linear="s x B C",
     groups={"G": "H"},
     dims={"B": (1, 2, 3), "T": (1, 5, 63, 64, 65, 131), "H": (2, 3, 6), "G": (1, 2, 3), "P": (1, 5, 33), "N": (3, 16, 37, 65)},
+    production={"mamba1": "B1,T256,H1536,G1,P1,N16", "mamba2": "B1,T32,H24,G1,P64,N128"},  # of 130 M parameters, cut in T
     regimes={
         "typical": typical,
         "long-memory": long_memory,

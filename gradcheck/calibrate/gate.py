@@ -17,6 +17,7 @@ def gate(
     absent: Mapping[str, str],
     rotten: Sequence[str],
     forward_only: bool,
+    checks: Sequence[Verdict] = (),
 ) -> tuple[ExitCode, tuple[str, ...]]:
     """(exit code, reasons).
 
@@ -28,9 +29,10 @@ def gate(
         absent: kernels that were asked for by name and cannot run here, with the reason.
         rotten: what is wrong with the suite itself (stale mutants).
         forward_only: no gradient was to be checked.
+        checks: of the clean kernels, in the checks that need no tolerance.
     """
     found: list[tuple[ExitCode, str]] = []
-    found += [(ExitCode.WRONG, text) for text in _wrong(verdicts)]
+    found += [(ExitCode.WRONG, text) for text in (*_wrong(verdicts), *_violated(checks))]
     found += [(ExitCode.ROTTEN, text) for text in rotten]
     found += [(ExitCode.ROTTEN, text) for text in _rotten(kills)]
     found += [(ExitCode.NOTHING, text) for text in _nothing(verdicts, forward_only=forward_only)]
@@ -38,7 +40,7 @@ def gate(
     if survivors:
         names = ", ".join(f"{row.mutant} ({row.form}, {row.variant or row.kernel})" for row in survivors)
         found.append((ExitCode.SURVIVORS, f"{len(survivors)} rows of the kill table survived: {names}"))
-    found += [(ExitCode.INCONCLUSIVE, text) for text in _inconclusive(verdicts, kills, bands)]
+    found += [(ExitCode.INCONCLUSIVE, text) for text in _inconclusive((*verdicts, *checks), kills, bands)]
     if missing:
         found.append((ExitCode.INCONCLUSIVE, f"{missing} planned items have no verdict"))
     found += [(ExitCode.INCONCLUSIVE, f"kernel {kernel} was asked for and cannot run here: {why}") for kernel, why in absent.items()]
@@ -55,6 +57,19 @@ def _wrong(verdicts: Sequence[Verdict]) -> list[str]:
         if bad:
             first = bad[0].why.splitlines()[0] if bad[0].why else str(bad[0].outcome)
             out.append(f"kernel {kernel} is wrong in {len(bad)} of {len(group)} cases; first: {first}")
+    return out
+
+
+def _violated(checks: Sequence[Verdict]) -> list[str]:
+    groups: dict[tuple[str, str], list[Verdict]] = {}
+    for verdict in checks:
+        groups.setdefault((verdict.item.kernel, verdict.item.check), []).append(verdict)
+    out = []
+    for (kernel, check), group in groups.items():
+        bad = [verdict for verdict in group if verdict.outcome in {Outcome.FAILED, Outcome.CRASHED}]
+        if bad:
+            first = bad[0].why.splitlines()[0] if bad[0].why else str(bad[0].outcome)
+            out.append(f"kernel {kernel} fails the check {check} in {len(bad)} of {len(group)} cases; first: {first}")
     return out
 
 

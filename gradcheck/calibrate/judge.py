@@ -25,6 +25,7 @@ _UNMEASURED = {
     "stale": Outcome.STALE,
     "no-device": Outcome.NO_DEVICE,
     "no-backward": Outcome.UNINFORMATIVE,
+    "idle": Outcome.UNINFORMATIVE,
 }
 
 
@@ -58,6 +59,8 @@ def judge(evidence: Evidence, tolerances: Tolerances) -> Verdict:
         return Verdict(evidence.item, outcome, evidence.detail, evidence)
     if evidence.notes:
         return Verdict(evidence.item, Outcome.FAILED, "; ".join(evidence.notes), evidence)
+    if evidence.item.check:
+        return Verdict(evidence.item, Outcome.PASSED, evidence.detail, evidence)
     failed = [m for m in evidence.measurements if not within(m, tolerances)]
     if failed:
         return Verdict(evidence.item, Outcome.FAILED, "; ".join(_say(m, tolerances) for m in failed), evidence)
@@ -94,14 +97,15 @@ def kill_table(
         clean: evidence of the kernels as they are. A slice that a mutant leaves as it was is no diluted form of it.
     """
     before = {(one.item.kernel, one.item.case): {m.quantity: m.diluted for m in one.measurements} for one in clean}
-    groups: dict[tuple[str, str, str], list[Evidence]] = {}
+    groups: dict[tuple[str, str, str], list[tuple[Evidence, Diluted]]] = {}
     for one in evidence:
-        groups.setdefault((one.item.kernel, one.item.mutant, Case.parse(one.item.case).variant), []).append(one)
+        key = one.item.kernel, one.item.mutant, Case.parse(one.item.case).variant
+        groups.setdefault(key, []).append((one, before.get((one.item.kernel, one.item.case), {})))
     rows = []
     for (kernel, name, variant), group in groups.items():
         forms = FORMS if name not in {CANARY, NULL} else FORMS[:1]
         for form in forms:
-            row = _row(kernel, name, variant, form, group, mutants.get(name), tolerances, diffs.get((kernel, name), ""), before)
+            row = _row(kernel, name, variant, form, group, mutants.get(name), tolerances, diffs.get((kernel, name), ""))
             if row is not None:
                 rows.append(row)
     return tuple(rows)
@@ -112,18 +116,16 @@ def _row(
     name: str,
     variant: str,
     form: str,
-    group: Sequence[Evidence],
+    group: Sequence[tuple[Evidence, Diluted]],
     mutant: Mutant | None,
     tolerances: Mapping[str, Tolerances],
     diff: str,
-    before: Mapping[tuple[str, str], Diluted],
 ) -> MutantVerdict | None:
     best: tuple[float, str, str, str] | None = None  # margin, quantity, metric, case
     kills = measured = 0
-    for one in group:
+    for one, unmutated in group:
         if one.status != "measured":
             continue
-        unmutated = before.get((kernel, one.item.case), {})
         sizes = list(_margins(one.measurements, tolerances[Case.parse(one.item.case).dtype], form, unmutated))
         if not sizes:
             continue
@@ -135,7 +137,7 @@ def _row(
         if best is None or size > best[0]:
             best = size, quantity, metric, one.item.case
     if best is None:
-        return _unmeasured(kernel, name, variant, group, diff) if form == "full" else None
+        return _unmeasured(kernel, name, variant, [one for one, _ in group], diff) if form == "full" else None
     outcome, why = Outcome.KILLED if kills else Outcome.SURVIVED, ""
     if mutant is not None and mutant.expect != "killed":
         declared = Outcome.EQUIVALENT if mutant.expect == "equivalent" else Outcome.HARMLESS
@@ -144,9 +146,7 @@ def _row(
     return MutantVerdict(kernel, name, variant, form, outcome, measured, kills, best[1], best[2], best[3], seen, why, diff)
 
 
-def _margins(
-    measurements: Iterable[Measurement], tolerances: Tolerances, form: str, before: Diluted
-) -> Iterable[tuple[float, str, str]]:
+def _margins(measurements: Iterable[Measurement], tolerances: Tolerances, form: str, before: Diluted) -> Iterable[tuple[float, str, str]]:
     """(margin, quantity, metric) of each measurement, in this form of the defect."""
     for measurement in measurements:
         if form == "full":

@@ -38,6 +38,9 @@ def _names(_: click.Context, __: click.Parameter, value: tuple[str, ...]) -> tup
     help="A kernel of the op, or `package.module:attr` or `path/file.py:attr`; may be repeated. Without it: all that can run here.",
 )
 @click.option("--mutants", metavar="all|none|NAME,…", default="none", show_default=True, help="Which defects to plant.")
+@click.option(
+    "--checks", metavar="all|none|NAME,…", default="all", show_default=True, help="Which checks that need no tolerance to make."
+)
 @click.option("--dims", metavar="TEXT", default="", help="Fix sizes and branch, as in `T=65,H=4,mamba2`.")
 @click.option(
     "--dtype", "dtypes", metavar="f32,…", multiple=True, callback=_names, help="f32, f16, bf16; without it: all the kernel claims."
@@ -100,7 +103,7 @@ def _show(finished: Run, suites: Sequence[str], *, as_json: bool) -> None:
 
     reports = load([Path(suite) for suite in suites]).reports
     stream = sys.stderr if as_json else sys.stdout
-    text = _render(reports["terminal"], finished, width=width(stream), colour=coloured(stream))
+    text = render(reports["terminal"], finished, width=width(stream), colour=coloured(stream))
     if as_json:
         print(text, file=sys.stderr)
         emit(reports["json"].render(finished))
@@ -108,11 +111,11 @@ def _show(finished: Run, suites: Sequence[str], *, as_json: bool) -> None:
         emit(text)
 
 
-def _render(report: Report, finished: Run, **options: object) -> str:
+def render(report: Report, finished: Run, **options: object) -> str:
     """A report with those of the options that it takes: one in a suite may know neither width nor colour."""
-    render: Callable[..., str] = report.render
-    taken = inspect.signature(render).parameters
-    return render(finished, **{name: value for name, value in options.items() if name in taken})
+    function: Callable[..., str] = report.render
+    taken = inspect.signature(function).parameters
+    return function(finished, **{name: value for name, value in options.items() if name in taken})
 
 
 def _refuse_beside_resume(context: click.Context) -> None:

@@ -45,11 +45,12 @@ def assemble(  # noqa: PLR0913 - all that a run is made of
     all_bands: list[Band] = []
     verdicts: list[Verdict] = []
     kills: list[MutantVerdict] = []
+    checks: list[Verdict] = []
     said = list(notes)
     skipped = 0
     for subject in plan.subjects:
         name = subject.kernel.name
-        clean = [one for one in evidence if one.item.kernel == name and not one.item.mutant]
+        clean = [one for one in evidence if one.item.kernel == name and not one.item.mutant and not one.item.check]
         mutated = [one for one in evidence if one.item.kernel == name and one.item.mutant]
         limits: dict[str, Tolerances] = {}
         for dtype in dict.fromkeys(case.dtype for case in subject.cases):
@@ -59,9 +60,14 @@ def assemble(  # noqa: PLR0913 - all that a run is made of
             limits[dtype] = tolerances_of(mine)
         judged = [judge(one, limits[Case.parse(one.item.case).dtype]) for one in clean]
         verdicts += judged
+        checked = [judge(one, {}) for one in evidence if one.item.kernel == name and one.item.check]
+        checks += checked
+        if not_running(judged) and subject.checks:
+            skipped += len(subject.checks) - len(checked)
+            said.append(f"the checks of {name} were not made: it does not run")
         diffs = {(name, mutant): text for mutant, text in subject.diffs.items()}
         kills += kill_table(mutated, subject.mutants, limits, diffs, clean)
-        if not_sound(judged) and subject.mutant_items():
+        if not_sound([*judged, *checked]) and subject.mutant_items():
             skipped += len(subject.mutant_items())
             if subject.mutants:
                 said.append(f"the mutants of {name} were not run: the kernel itself is wrong")
@@ -74,6 +80,7 @@ def assemble(  # noqa: PLR0913 - all that a run is made of
         absent=plan.absent,
         rotten=[text for subject in plan.subjects for text in subject.stale.values()],
         forward_only=forward_only,
+        checks=checks,
     )
     return Run(
         id=id_,
@@ -90,6 +97,7 @@ def assemble(  # noqa: PLR0913 - all that a run is made of
         seconds=seconds,
         exit_code=code,
         reasons=reasons,
+        checks=tuple(checks),
     )
 
 
@@ -100,9 +108,15 @@ def not_sound(verdicts: Sequence[Verdict]) -> bool:
     )
 
 
+def not_running(verdicts: Sequence[Verdict]) -> bool:
+    """Whether a kernel does not come to a result somewhere, so that checks would only say so again."""
+    return any(verdict.evidence is not None and verdict.evidence.status != "measured" for verdict in verdicts)
+
+
 def planned_items(plan: Plan) -> tuple[WorkItem, ...]:
-    """Every item in the order in which it is done: all clean kernels first."""
+    """Every item in the order in which it is done: all clean kernels first, with their checks."""
     clean = [item for subject in plan.subjects for item in subject.clean_items()]
+    clean += [item for subject in plan.subjects for item in subject.checks]
     return (*clean, *(item for subject in plan.subjects for item in subject.mutant_items()))
 
 

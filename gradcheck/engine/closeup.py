@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from gradcheck._case import Case
 from gradcheck._errors import GradcheckError, StaleMutant, SuiteError, UsageError, unknown
+from gradcheck._mutant import Mutant
 from gradcheck._op import Op
 from gradcheck._truth import F64, Quantity, Truth
 from gradcheck._verdict import CANARY, NULL, Evidence, Measurement, Outcome, WorkItem
@@ -82,7 +83,7 @@ class Closeup:
 
     Args:
         item: what was compared.
-        outcome, why: the verdict on it; a mutant's is that of its kernel with the defect planted.
+        outcome, why: the verdict on it; a mutant is KILLED where its kernel, with the defect planted, differs from the truth.
         oracle: who said the truth.
         limits: where the tolerances come from.
         views: outputs first, then gradients; empty where the kernel did not get so far.
@@ -162,11 +163,13 @@ def closeup(  # noqa: PLR0913 - each is an option of `gradcheck replay`
     if isinstance(got, Done) and isinstance(got.value, str):
         raise UsageError(got.value)
     if isinstance(got, Done) and isinstance(got.value, _Attempt):
-        return _seen(plan.op, item, got.value, tolerances, origin)
+        seen = _seen(plan.op, item, got.value, tolerances, origin)
+        return _of_mutant(seen, subject.mutants.get(name)) if name else seen
     evidence = Evidence(item, got.kind, detail=got.detail, log=got.log) if isinstance(got, Died) else got.value
     assert isinstance(evidence, Evidence)
     verdict = judge(evidence, tolerances)
-    return Closeup(item, verdict.outcome, verdict.why, "", origin, (), evidence.log)
+    outcome = Outcome.UNVIABLE if name and evidence.status == "raised" else verdict.outcome
+    return Closeup(item, outcome, verdict.why, "", origin, (), evidence.log)
 
 
 def _one_mutant(suite: Suite, op: str, name: str) -> str:
@@ -268,6 +271,15 @@ def _seen(op: Op, item: WorkItem, attempt: _Attempt, tolerances: Mapping[str, Ma
         for m, one in zip(measured, (*got.outputs, *got.gradients), strict=False)
     )
     return Closeup(item, verdict.outcome, verdict.why, attempt.truth.oracle, origin, views)
+
+
+def _of_mutant(seen: Closeup, mutant: Mutant | None) -> Closeup:
+    """The verdict on the check, rather than on the kernel."""
+    if seen.outcome is Outcome.FAILED:
+        return replace(seen, outcome=Outcome.KILLED)
+    if mutant is None or mutant.expect == "killed":
+        return replace(seen, outcome=Outcome.SURVIVED)
+    return replace(seen, outcome=Outcome.EQUIVALENT if mutant.expect == "equivalent" else Outcome.HARMLESS, why=mutant.reason)
 
 
 def _view(measurement: Measurement, got: Got, want: Quantity, dtype: str, tolerances: Mapping[str, float]) -> View:

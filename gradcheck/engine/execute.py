@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache as once
 from pathlib import Path
 
@@ -13,8 +13,11 @@ from gradcheck._errors import StaleMutant, UsageError
 from gradcheck._kernel import Kernel
 from gradcheck._op import Op
 from gradcheck._verdict import CANARY, Evidence, WorkItem
+from gradcheck.calibrate.judge import Tolerances
 from gradcheck.engine.call import NoBackward, call, canary
+from gradcheck.engine.checks import CHECKS, Bench
 from gradcheck.engine.measure import measure
+from gradcheck.engine.problem import draw
 from gradcheck.engine.target import load_package, load_target
 from gradcheck.engine.truth import know
 from gradcheck.suite import find_op, load
@@ -44,6 +47,7 @@ class Job:
         package: folder of the kernel's package to load (the clean one, or a mutant's copy); empty for a plain target.
         module: the module in that package.
         forward_only: leave the gradients unchecked.
+        tolerances: of the comparison with the truth, which a check may need too.
     """
 
     item: WorkItem
@@ -52,10 +56,13 @@ class Job:
     package: str = ""
     module: str = ""
     forward_only: bool = False
+    tolerances: Tolerances = field(default_factory=dict, hash=False)
 
 
 def execute(job: Job) -> Evidence:
     """The evidence of one item. What the kernel raises is part of it; what it does to the process is for the pool to say."""
+    if job.item.check:
+        return _check(job)
     began = time.perf_counter()
     op, case = op_of(job.source, job.item.op), Case.parse(job.item.case)
     known, problem = know(op, case)
@@ -79,6 +86,26 @@ def execute(job: Job) -> Evidence:
         return Evidence(job.item, "raised", detail=describe(error), seconds=time.perf_counter() - began)
     found = measure(op, case.variant, case.dtype, known.truth, got.outputs, got.gradients)
     return Evidence(job.item, "measured", found, notes=got.notes, seconds=time.perf_counter() - began)
+
+
+def _check(job: Job) -> Evidence:
+    """The evidence of a check: what it found is in the notes, for each of them is a failure by itself."""
+    began = time.perf_counter()
+    op, case = op_of(job.source, job.item.op), Case.parse(job.item.case)
+    (check,) = (one for one in CHECKS if one.name == job.item.check)
+    try:
+        bench = Bench(kernel_of(job), op, case, draw(op, case), job.tolerances, job.forward_only)
+        found = check.find(bench)
+    except UsageError as error:
+        return Evidence(job.item, "unviable", detail=str(error), seconds=time.perf_counter() - began)
+    except NoBackward as error:
+        return Evidence(job.item, "no-backward", detail=str(error), seconds=time.perf_counter() - began)
+    except Exception as error:  # noqa: BLE001 - a kernel may raise anything, and that is its outcome
+        return Evidence(job.item, "raised", detail=describe(error), seconds=time.perf_counter() - began)
+    seconds = time.perf_counter() - began
+    if not (found.compared or found.broken):
+        return Evidence(job.item, "idle", detail="nothing to compare at this case", seconds=seconds)
+    return Evidence(job.item, "measured", notes=found.broken, detail=found.remark, seconds=seconds)
 
 
 @dataclass(frozen=True, slots=True)

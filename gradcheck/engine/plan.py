@@ -12,6 +12,9 @@ from gradcheck._kernel import Kernel
 from gradcheck._mutant import Mutant
 from gradcheck._op import Op
 from gradcheck._verdict import CANARY, NULL, WorkItem
+from gradcheck.engine.checks import DTYPE
+from gradcheck.engine.checks.cases import chosen as chosen_checks
+from gradcheck.engine.checks.cases import items as check_items
 from gradcheck.engine.grid import select
 from gradcheck.engine.mutate import diff
 from gradcheck.engine.truth import cases_of
@@ -37,6 +40,7 @@ class Request:
         memory: GiB that a worker may add to what it has after its start.
         suites: folders of suites beside the built-in one.
         forward_only: check outputs only.
+        checks: of those that need no tolerance: `none`, `all`, or names with commas.
         published: judge by the published bands where there are any; `calibrate` does not.
     """
 
@@ -54,6 +58,7 @@ class Request:
     suites: tuple[str, ...] = ()
     forward_only: bool = False
     published: bool = True
+    checks: str = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,7 @@ class Subject:
         diffs: the edit of each mutant.
         stale: mutants whose text no longer matches, with the error.
         forward_only: its gradients are left unchecked, so that mutants of them mean nothing.
+        checks: what is checked of it beside the comparison with the truth.
     """
 
     kernel: Kernel
@@ -78,6 +84,7 @@ class Subject:
     diffs: dict[str, str]
     stale: dict[str, str]
     forward_only: bool = False
+    checks: tuple[WorkItem, ...] = ()
 
     @property
     def stranger(self) -> bool:
@@ -204,8 +211,11 @@ def _subject(request: Request, suite: Suite, op: Op, kernel: Kernel, chosen: dic
     dtypes = [dtype for dtype in kernel.dtypes if dtype in (request.dtypes or kernel.dtypes)]
     pool = [case for case in cases_of(op, dtypes, request.seed) if case.variant in (kernel.variants or (case.variant,))]
     cases = select(op, pool, dims=request.dims, dtypes=dtypes, regimes=request.regimes, cases=request.cases) if dtypes else ()
+    named = bool(request.cases) and not request.cases[0].isdecimal()
+    asked = [check for check in chosen_checks(request.checks) if not (check.backward and request.forward_only)]
+    checks = tuple(check_items(op, kernel.name, cases, asked, dims=request.dims, named=named))
     if stranger:
-        return Subject(kernel, "", "", cases, {}, {}, {}, request.forward_only)
+        return Subject(kernel, "", "", cases, {}, {}, {}, request.forward_only, checks)
     package, _, module = kernel_package(kernel.target, suite.homes[op.name].path)
     mutants, diffs, stale = {}, {}, {}
     for name, mutant in chosen.items():
@@ -218,12 +228,14 @@ def _subject(request: Request, suite: Suite, op: Op, kernel: Kernel, chosen: dic
             stale[name] = str(error)
         else:
             mutants[name] = mutant
-    return Subject(kernel, str(package), module, cases, mutants, diffs, stale, request.forward_only)
+    return Subject(kernel, str(package), module, cases, mutants, diffs, stale, request.forward_only, checks)
 
 
 def _notes(request: Request, op: Op, subjects: Sequence[Subject]) -> list[str]:
     notes = []
     for subject in subjects:
+        if request.checks != "none" and not subject.checks:
+            notes.append(f"no check was made of {subject.kernel.name}: checks are made in {DTYPE}, and at cases of the run")
         if subject.stranger:
             notes.append(
                 f"band: op-level for {subject.kernel.name}: judged by the model noise of {op.name}; "

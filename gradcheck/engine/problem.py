@@ -40,6 +40,8 @@ def draw(op: Op, case: Case) -> Problem:
     sizes = case.sizes
     if missing := set(op.dims) - set(sizes):
         raise unknown(f"size for the axis {', '.join(sorted(missing))} in the case", str(case), op.dims)
+    if stray_axes := set(sizes) - set(op.dims):
+        raise unknown(f"axis of {op.name}", min(stray_axes), op.dims)
     shapes = op.shapes(sizes, case.variant)
     rng = np.random.default_rng(np.frombuffer(hashlib.sha256(str(case).encode()).digest(), np.uint32))
     drawn = op.regimes[case.regime].draw(rng, shapes)

@@ -19,7 +19,7 @@ from gradcheck.calibrate.judge import judge
 from gradcheck.calibrate.noise import Table, noise_table, tolerances
 from gradcheck.calibrate.published import Published
 from gradcheck.engine import store
-from gradcheck.engine.assemble import Noises, assemble, carried, noise_for, not_sound, planned_items
+from gradcheck.engine.assemble import Noises, assemble, carried, noise_for, not_running, not_sound, planned_items
 from gradcheck.engine.cache import source_digest
 from gradcheck.engine.environment import environment
 from gradcheck.engine.execute import Job, Prepare, Probe, Source, execute, prepare, probe
@@ -38,7 +38,7 @@ _STATUS: dict[str, Status] = {"crashed": "crashed", "timeout": "timeout", "memor
 class Progress:
     """How far a run is. `note` is a line to be shown once."""
 
-    stage: Literal["truth", "kernels", "mutants"]
+    stage: Literal["truth", "kernels", "checks", "mutants"]
     done: int
     total: int
     label: str
@@ -124,7 +124,9 @@ def _go(context: _Context) -> Run:
     _probe_strangers(context)
     noises = _prepare(context)
     _stage(context, "kernels", [(subject, item) for subject in context.plan.subjects for item in subject.clean_items()], noises)
-    sound = [subject for subject in context.plan.subjects if not not_sound(_judged(context, subject, noises))]
+    running = [subject for subject in context.plan.subjects if not not_running(_judged(context, subject, noises))]
+    _stage(context, "checks", [(subject, item) for subject in running for item in subject.checks], noises)
+    sound = [subject for subject in context.plan.subjects if not not_sound(_judged(context, subject, noises, checks=True))]
     _stage(context, "mutants", [(subject, item) for subject in sound for item in _mutant_items(context, subject)], noises)
     finished = assemble(
         context.plan,
@@ -158,6 +160,7 @@ def command_of(request: Request) -> str:
     for name in ("mutants", "dims", "seed", "jobs", "timeout", "memory"):
         if getattr(request, name) != getattr(plain, name):
             words += [f"--{name}", str(getattr(request, name))]
+    words += ["--checks", request.checks] if request.checks != "all" else []
     return shlex.join(words + (["--forward-only"] if request.forward_only else []))
 
 
@@ -217,10 +220,10 @@ def _prepare(context: _Context) -> Noises:
     return noises
 
 
-def _stage(context: _Context, stage: Literal["kernels", "mutants"], work: list[tuple[Subject, WorkItem]], noises: Noises) -> None:
+def _stage(context: _Context, stage: Literal["kernels", "checks", "mutants"], work: list[tuple[Subject, WorkItem]], noises: Noises) -> None:
     """Run the items that have no evidence yet, and write down what each yields."""
     subjects = {subject.kernel.name: subject for subject, _ in work}
-    jobs = [_job(context, subject, item) for subject, item in work if item not in context.done]
+    jobs = [_job(context, subject, item, noises) for subject, item in work if item not in context.done]
     finished = len(work) - len(jobs)
     context.tell(Progress(stage, finished, len(work), ""))
     for job, got in _pool(context, execute, jobs):
@@ -233,7 +236,7 @@ def _stage(context: _Context, stage: Literal["kernels", "mutants"], work: list[t
         context.done[job.item] = evidence
         context.folder.append(evidence, _outcome(subjects[job.item.kernel], evidence, noises))
         finished += 1
-        context.tell(Progress(stage, finished, len(work), f"{job.item.kernel} {job.item.mutant} {job.item.case}"))
+        context.tell(Progress(stage, finished, len(work), f"{job.item.kernel} {job.item.mutant or job.item.check} {job.item.case}"))
 
 
 def _pool(context: _Context, function: Callable[[Ask], object], asks: Sequence[Ask]) -> Iterable[tuple[Ask, Done | Died]]:
@@ -242,14 +245,15 @@ def _pool(context: _Context, function: Callable[[Ask], object], asks: Sequence[A
     return run_all(function, asks, jobs=min(context.jobs, len(asks)), limits=context.limits, logs=context.folder.logs)
 
 
-def _job(context: _Context, subject: Subject, item: WorkItem) -> Job:
+def _job(context: _Context, subject: Subject, item: WorkItem, noises: Noises) -> Job:
     """The item with the package it needs: a mutant's is a copy in the run folder."""
     package = subject.package
     if item.mutant and item.mutant != CANARY:
         edit = None if item.mutant == NULL else subject.mutants[item.mutant].edits[subject.kernel.name]
         into = context.folder.path / "mutants" / item.mutant
         package = str(copy_with_edit(Path(subject.package), edit, item.mutant, into))
-    return Job(item, context.source, subject.kernel, package, subject.module, context.request.forward_only)
+    limits = tolerances(noise_for(subject, Case.parse(item.case).dtype, noises)) if item.check else {}
+    return Job(item, context.source, subject.kernel, package, subject.module, context.request.forward_only, limits)
 
 
 def _outcome(subject: Subject, evidence: Evidence, noises: Noises) -> str:
@@ -261,6 +265,7 @@ def _outcome(subject: Subject, evidence: Evidence, noises: Noises) -> str:
     return "KILLED" if verdict.outcome.name == "FAILED" else "SURVIVED"
 
 
-def _judged(context: _Context, subject: Subject, noises: Noises) -> list[Verdict]:
-    evidence = [context.done[item] for item in subject.clean_items() if item in context.done]
+def _judged(context: _Context, subject: Subject, noises: Noises, *, checks: bool = False) -> list[Verdict]:
+    items = (*subject.clean_items(), *(subject.checks if checks else ()))
+    evidence = [context.done[item] for item in items if item in context.done]
     return [judge(one, tolerances(noise_for(subject, Case.parse(one.item.case).dtype, noises))) for one in evidence]

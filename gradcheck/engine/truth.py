@@ -75,13 +75,18 @@ def know(op: Op, case: Case, oracle: Oracle = "costate") -> tuple[Known, Problem
     problem = draw(op, case)
     known = lookup(op, case, oracle)
     if known is None:
-        answers = ORACLES[oracle](op.recurrence(case.variant), problem.inputs, *problem.cotangents)
-        outputs = {name: Quantity(a.value, a.error, a.majorant) for name, a in zip(op.outputs, answers.outputs, strict=True)}
-        gradients = {name: Quantity(a.value, a.error, a.majorant) for name, a in answers.gradients.items()}
-        truth = Truth(oracle, outputs, gradients)
+        truth = answer(op, case.variant, problem, oracle)
         known = Known(truth, {carry: _noise(op, case, carry, truth, problem) for carry in carries(case.dtype)})
         cache.put(_key(op, case, oracle), truth, {"noise": known.noise})
     return known, problem
+
+
+def answer(op: Op, variant: str, problem: Problem, oracle: Oracle = "costate") -> Truth:
+    """The truth of any problem, drawn or made; not kept."""
+    answers = ORACLES[oracle](op.recurrence(variant), problem.inputs, *problem.cotangents)
+    outputs = {name: Quantity(a.value, a.error, a.majorant) for name, a in zip(op.outputs, answers.outputs, strict=True)}
+    gradients = {name: Quantity(a.value, a.error, a.majorant) for name, a in answers.gradients.items()}
+    return Truth(oracle, outputs, gradients)
 
 
 def _noise(op: Op, case: Case, carry: str, truth: Truth, problem: Problem) -> Ratios:

@@ -16,8 +16,9 @@ rounding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -71,7 +72,7 @@ def costate(recurrence: Recurrence, inputs: Mapping[str, Array], w_y: Array, w_s
     outputs = Answer(y, rounding * y_scale, y_scale), Answer(sweep.states[-1], rounding * state_scales[-1], state_scales[-1])
     state_error = rounding * past.majorant[0] + (0 if past.error is None else past.error[0])
     state = Answer(past.value[0], state_error, past.majorant[0])
-    extremes = _extremes(recurrence, inputs, sweep, state_scales)
+    extremes = tuple(replace(sweep, states=states) for states in (state_scales, -state_scales))
     return Answers(outputs, _ordered(recurrence, state, _gradients(sweep, past, extremes)))
 
 
@@ -122,32 +123,21 @@ def _unit() -> float:
     return ROUNDINGS * float(np.finfo(np.float64).eps) / 2
 
 
-def _extremes(recurrence: Recurrence, inputs: Mapping[str, Array], sweep: Sweep, scales: Array) -> tuple[Sweep, ...]:
-    """The same call with the states at plus and minus their majorants; single precision is enough for a scale.
-
-    A slope may be small by luck: C's is the state itself, which may be near zero by cancellation; dt's is a difference of what decays
-    and what enters. Either still carries the rounding of what cancelled, so its scale is its largest size over those two states.
-    """
-    call = sequence(recurrence, inputs, np.float32)
-    with np.errstate(over="ignore"):
-        scales = scales.astype(np.float32)
-    return tuple(Sweep(call, states, sweep.w_y, sweep.w_s, kind="single") for states in (scales, -scales))
-
-
 def _gradients(sweep: Sweep, past: Tails, extremes: tuple[Sweep, ...] = ()) -> dict[str, Answer]:
-    """The gradients of all inputs but the initial state; with errors and majorants if `sweep` is a double one."""
+    """The gradients of all inputs but the initial state; with errors and majorants if `sweep` is a double one.
+
+    `extremes` are the same call with the states at plus and minus their majorants. A slope may be small by luck: C's is the state
+    itself, which may be near zero by cancellation; dt's is a difference of what decays and what enters. Either still carries the
+    rounding of what cancelled, so its scale is its largest size over those two states.
+    """
     call = sweep.call
-    sums = {name: _Sum.of(sweep, name, extremes) for name in call.recurrence.differentiable if name != call.recurrence.state}
+    sums = {name: _Sum.of(sweep, name) for name in call.recurrence.differentiable if name != call.recurrence.state}
     for block in sweep.blocks():
         after = slice(block.start + 1, block.stop + 1)
         w = sweep.weights(block)
-        weights = (past.value[after], *w)
-        bound = None
-        if sweep.kind == "double":
-            size = magnitudes((sweep.states[after], *sweep.terms(block)))
-            bound = _Bound((past.majorant[after], *magnitudes(w)), size, None if past.error is None else past.error[after], call)
+        bound = _Bound.of(sweep, block, w, past, extremes) if sweep.kind == "double" else None
         for one in sums.values():
-            one.add(sweep, block, weights, bound)
+            one.add(sweep, block, (past.value[after], *w), bound)
     return {name: one.answer(call.recurrence) for name, one in sums.items()}
 
 
@@ -156,23 +146,43 @@ class _Bound:
     """What bounds the contributions of one block, whatever the input.
 
     Args:
+        call: for sizes and length.
+        block: the block.
         weights: absolute weights of what a step returns: the majorant of P, then |w|.
         size: what is differenced, in absolute value: its rounding is amplified by a difference.
         tail_error: bound on the truncation in P.
-        call: for sizes and length.
+        extremes: the sweeps at the extremes of the state, each with its outputs in the block.
     """
 
+    call: Call
+    block: slice
     weights: tuple[Array, ...]
     size: tuple[Array, ...]
     tail_error: Array | None
-    call: Call
+    extremes: tuple[tuple[Sweep, tuple[Array, ...]], ...]
 
-    def __call__(self, here: Lanes, slope: Slope, others: Iterable[tuple[Array, ...]]) -> tuple[Array, Array]:
-        """(majorant, error) of the contributions through `slope`; `others` are the slopes at the extremes of the state."""
+    @classmethod
+    def of(cls, sweep: Sweep, block: slice, w: tuple[Array, ...], past: Tails, extremes: tuple[Sweep, ...]) -> _Bound:
+        after = slice(block.start + 1, block.stop + 1)
+        return cls(
+            sweep.call,
+            block,
+            (past.majorant[after], *magnitudes(w)),
+            magnitudes(sweep.outputs(block)),
+            None if past.error is None else past.error[after],
+            tuple((extreme, extreme.outputs(block)) for extreme in extremes),
+        )
+
+    def elsewhere(self, name: str, here: Lanes) -> Iterator[tuple[tuple[Array, ...], ...]]:
+        """Sizes of the slopes in input `name` at each of the extremes, direction by direction."""
+        return zip(*(extreme.scales(name, here, self.block, base) for extreme, base in self.extremes), strict=True)
+
+    def __call__(self, here: Lanes, slope: Slope, elsewhere: Iterable[tuple[Array, ...]]) -> tuple[Array, Array]:
+        """(majorant, error) of the contributions through `slope`."""
         sizes, readout = self.call.sizes, here.readout
         largest = magnitudes(slope.value)
-        for other in others:
-            largest = tuple(np.fmax(a, np.abs(b)) for a, b in zip(largest, other, strict=True))
+        for other in elsewhere:
+            largest = tuple(np.fmax(a, b) for a, b in zip(largest, other, strict=True))
         scale = gather(here, readout, largest, self.weights, sizes)
         size = gather(here, readout, self.size, self.weights, sizes)
         off = _unit() * (scale * (self.call.length + 1) + size * np.reshape(slope.amplification, (-1,) + (1,) * (size.ndim - 1)))
@@ -189,26 +199,25 @@ class _Sum:
 
     name: str
     here: Lanes
-    extremes: tuple[Sweep, ...]
     value: Array
     error: Array
     majorant: Array
 
     @classmethod
-    def of(cls, sweep: Sweep, name: str, extremes: tuple[Sweep, ...]) -> _Sum:
+    def of(cls, sweep: Sweep, name: str) -> _Sum:
         here = lanes(sweep.call.recurrence, name)
         shape = (1 if here.static else sweep.call.length, *sweep.call.at(slice(0, 1))[name].shape[1:])
-        return cls(name, here, extremes, *(np.zeros(shape, sweep.states.dtype) for _ in range(3)))
+        return cls(name, here, *(np.zeros(shape, sweep.states.dtype) for _ in range(3)))
 
     def add(self, sweep: Sweep, block: slice, weights: tuple[Array, ...], bound: _Bound | None) -> None:
         """Add what the steps of `block` contribute."""
         here, sizes = self.here, sweep.call.sizes
-        elsewhere = [[slope for _, slope in extreme.slopes(self.name, here, block)] for extreme in self.extremes]
-        for number, (index, slope) in enumerate(sweep.slopes(self.name, here, block)):
+        elsewhere = bound.elsewhere(self.name, here) if bound else itertools.repeat(())
+        for (index, slope), others in zip(sweep.slopes(self.name, here, block), elsewhere, strict=False):
             at = (slice(0, 1) if here.static else block, *index)
             self.value[at] += _settle(here, gather(here, here.readout, slope.value, weights, sizes))
             if bound is not None:
-                scale, off = bound(here, slope, [slopes[number].value for slopes in elsewhere])
+                scale, off = bound(here, slope, others)
                 self.majorant[at] += _settle(here, scale)
                 self.error[at] += _settle(here, off)
 

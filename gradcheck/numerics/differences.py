@@ -30,6 +30,9 @@ COMPLEX_STEP = 2.0**-20
 HEADROOM = 2.0**20
 """How far a linear input is moved beyond the size of what it competes with: no truncation at any step, and rounding falls as 1/h."""
 
+COARSE_STEP = 2.0**-12
+"""For a scale: three digits where the slope varies over a unit."""
+
 EXACT_STEP = 2.0**-33
 """For numbers of 50 digits: its fourth power, 1e-40, is the truncation. A power of two, so that dividing by it is exact."""
 
@@ -102,6 +105,12 @@ def complex_step(f: Function, point: Array, direction: Array) -> Slope:
     """Im f(p + ih) / h in single precision: nothing is subtracted, so the only noise is that of evaluating f."""
     moved = f(point.astype(np.complex64) + np.complex64(1j * COMPLEX_STEP) * direction)
     return Slope(tuple(np.imag(a) / np.float32(COMPLEX_STEP) for a in moved), None, 1.0)
+
+
+def coarse(f: Function, point: Array, direction: Array, h: Array, base: Arrays) -> Arrays:
+    """|f(p + h) - f(p)| / h with `base` = f(p): one evaluation, three digits."""
+    moved = f(point + _over(h, point) * direction)
+    return tuple(np.abs(_scaled(a - b, _over(1 / h, a))) for a, b in zip(moved, base, strict=True))
 
 
 def exact_difference(f: Function, point: Array, direction: Array) -> Slope:

@@ -8,7 +8,17 @@ from typing import Literal
 
 import numpy as np
 
-from gradcheck.numerics.differences import HEADROOM, Slope, complex_step, exact_difference, secant, stencil
+from gradcheck.numerics.differences import (
+    COARSE_STEP,
+    HEADROOM,
+    Function,
+    Slope,
+    coarse,
+    complex_step,
+    exact_difference,
+    secant,
+    stencil,
+)
 from gradcheck.numerics.forward import Sequence, extra_axes
 from gradcheck.numerics.lanes import Lanes, directions, lanes
 from gradcheck.numerics.recurrence import Array
@@ -18,7 +28,7 @@ Kind = Literal["double", "single", "exact"]
 Transitions = Callable[[slice], list[tuple[tuple[int | slice, ...], Slope]]]
 """Slopes of (state_t, *terms_t) in state_{t-1} for all t of a block: pairs of index and slope, one per direction."""
 
-BLOCK = 2**14
+BLOCK = 2**15
 """State elements that are differenced at once: a block with its temporaries stays in a core's cache."""
 
 
@@ -56,10 +66,18 @@ class Sweep:
         spread = [np.expand_dims(w, extra_axes(recurrence, names)) for names in recurrence.terms]
         return tuple(np.broadcast_to(a, shape) for a, shape in zip(spread, shapes, strict=True))
 
-    def terms(self, block: slice) -> tuple[Array, ...]:
-        """The terms of y in `block`, unperturbed."""
+    def outputs(self, block: slice) -> tuple[Array, ...]:
+        """(state_t, *terms_t) for all t of `block`, unperturbed."""
         recurrence = self.call.recurrence
-        return recurrence.step(**{recurrence.state: self.states[block]}, **self.call.at(block))[1]
+        state, terms = recurrence.step(**{recurrence.state: self.states[block]}, **self.call.at(block))
+        return state, *terms
+
+    def scales(self, name: str, here: Lanes, block: slice, base: tuple[Array, ...]) -> Iterator[tuple[Array, ...]]:
+        """Sizes of the slopes in input `name`, from `base = outputs(block)`: one-sided differences, good enough for a scale."""
+        point, step = self._step(name, block)
+        h = self._large_step(block, point) if name in self.call.recurrence.linear else np.full(1, COARSE_STEP)
+        for _, direction in directions(here, point.shape[1:], point.dtype):
+            yield coarse(step, point, direction, h, base)
 
     def transitions(self) -> Transitions:
         """Slopes in the state by block. Kept where one direction serves all, so that memory stays O(T · state); else taken anew."""
@@ -79,15 +97,8 @@ class Sweep:
 
     def slopes(self, name: str, here: Lanes, block: slice) -> Iterator[tuple[tuple[int | slice, ...], Slope]]:
         """Slopes of (state_t, *terms_t) in input `name` for all t of `block`, one direction at a time."""
-        recurrence = self.call.recurrence
-        given = self.call.at(block) | {recurrence.state: self.states[block]}
-        point = given.pop(name)
-
-        def step(moved: Array) -> tuple[Array, ...]:
-            state, terms = recurrence.step(**given, **{name: moved})
-            return state, *terms
-
-        h = self._large_step(block, point) if self.kind == "double" and name in recurrence.linear else None
+        point, step = self._step(name, block)
+        h = self._large_step(block, point) if self.kind == "double" and name in self.call.recurrence.linear else None
         for index, direction in directions(here, point.shape[1:], point.dtype):
             if self.kind == "single":
                 yield index, complex_step(step, point, direction)
@@ -97,6 +108,18 @@ class Sweep:
                 yield index, stencil(step, point, direction)
             else:
                 yield index, secant(step, point, direction, h)
+
+    def _step(self, name: str, block: slice) -> tuple[Array, Function]:
+        """The input `name` in `block`, and (state_t, *terms_t) as a function of it."""
+        recurrence = self.call.recurrence
+        given = self.call.at(block) | {recurrence.state: self.states[block]}
+        point = given.pop(name)
+
+        def step(moved: Array) -> tuple[Array, ...]:
+            state, terms = recurrence.step(**given, **{name: moved})
+            return state, *terms
+
+        return point, step
 
     def _large_step(self, block: slice, point: Array) -> Array:
         """2^k, per step, well above all that a linear input competes with: itself and the states before and after."""

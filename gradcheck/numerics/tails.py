@@ -76,7 +76,7 @@ def majorants(sweep: Sweep, transitions: Transitions) -> tuple[Array, Array]:
         slopes = transitions(block)
         moves = [magnitudes(slope.value) for _, slope in slopes]
         own = []
-        for k, full in enumerate((after, *sweep.terms(block))):
+        for k, full in enumerate((after, *sweep.outputs(block)[1:])):
             carried = [slope.value[k] * _fit(here, k, _spread(here, index, before)) for index, slope in slopes]
             own.append(np.abs(full - sum(carried[1:], start=carried[0])))
         for i, t in enumerate(range(block.start, block.stop)):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gradcheck import ExitCode, Run, report
-from gradcheck.cli.run import _render
+from gradcheck.cli.run import render
 from gradcheck.engine.plan import Request
 
 from .conftest import Progress
@@ -95,4 +95,4 @@ def test_a_report_may_know_neither_width_nor_colour(finished):
     def short(run: Run) -> str:
         return run.id
 
-    assert _render(short, finished, width=80, colour=True) == "id-1"
+    assert render(short, finished, width=80, colour=True) == "id-1"

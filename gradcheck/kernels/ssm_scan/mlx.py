@@ -101,8 +101,8 @@ class Contractions(NamedTuple):
         dlog_decay: adjoint of `P_t A`, per state, [T, B, H, N].
     """
 
-    dB: mx.array
-    dC: mx.array
+    dB: mx.array  # noqa: N815 - the literature's symbol
+    dC: mx.array  # noqa: N815
     u: mx.array
     dlog_decay: mx.array
 

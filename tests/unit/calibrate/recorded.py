@@ -15,12 +15,22 @@ def measurement(quantity: str = "d x", size: float | None = 1.0, **changes: Any)
     return Measurement(quantity, **({"checked": 10, "ratios": dict.fromkeys(METRICS, size)} | changes))
 
 
-def evidence(*measurements: Measurement, mutant: str = "", seed: int = 0, kernel: str = "k", status: Any = "measured", case: str = CASE, **changes: Any) -> Evidence:
+def evidence(
+    *measurements: Measurement,
+    mutant: str = "",
+    seed: int = 0,
+    kernel: str = "k",
+    status: Any = "measured",
+    case: str = CASE,
+    **changes: Any,
+) -> Evidence:
     return Evidence(WorkItem("op", kernel, case.format(seed=seed), mutant), status, measurements, **changes)
 
 
 def band(quantity: str = "d x", metric: str = "z", **changes: Any) -> Band:
-    return Band(**({"op": "op", "kernel": "k", "dtype": "f32", "quantity": quantity, "metric": metric, "noise": 1.0, "tolerance": 4.0} | changes))
+    return Band(
+        **({"op": "op", "kernel": "k", "dtype": "f32", "quantity": quantity, "metric": metric, "noise": 1.0, "tolerance": 4.0} | changes)
+    )
 
 
 def table(*quantities: str, noise: float = 1.0) -> dict[str, dict[str, float]]:

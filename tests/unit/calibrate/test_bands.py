@@ -16,7 +16,7 @@ from gradcheck.calibrate.noise import FACTOR, LEAST, noise_table, tolerances
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from recorded import band, evidence, measurement, table  # type: ignore[import-not-found] # noqa: E402 - found by the line above
+from recorded import band, evidence, measurement, table  # type: ignore[import-not-found]
 
 sizes = st.floats(0.25, 1e9)
 
@@ -70,7 +70,10 @@ def test_a_defect_is_the_minimum_over_mutants_of_the_maximum_over_cases():
 
 
 def test_each_branch_counts_as_a_mutant_of_its_own():
-    group = [evidence(measurement(size=size), mutant="m", case=f"op/B2,{branch}/f32/typical/0") for branch, size in (("one", 90.0), ("two", 20.0))]
+    group = [
+        evidence(measurement(size=size), mutant="m", case=f"op/B2,{branch}/f32/typical/0")
+        for branch, size in (("one", 90.0), ("two", 20.0))
+    ]
     assert planted(group, table())["d x", "z"] == (20.0, "m")
 
 

@@ -17,7 +17,7 @@ from gradcheck.calibrate.gate import gate
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from recorded import band, evidence, measurement  # type: ignore[import-not-found] # noqa: E402 - found by the line above
+from recorded import band, evidence, measurement  # type: ignore[import-not-found]
 
 GOOD = evidence(measurement("y"), measurement("d x"))
 CLEAN = Verdict(GOOD.item, Outcome.PASSED, "", GOOD)
@@ -47,7 +47,11 @@ REASONS: dict[str, tuple[ExitCode, dict[str, Any], str]] = {
     "a canary that lives": (ExitCode.ROTTEN, {"kills": [row(Outcome.SURVIVED, CANARY)]}, "the canary (a gradient of zeros) was not killed"),
     "a canary that hangs": (ExitCode.ROTTEN, {"kills": [row(Outcome.TIMEOUT, CANARY)]}, "the canary"),
     "a null that dies": (ExitCode.ROTTEN, {"kills": [row(Outcome.KILLED, NULL)]}, "the null mutant"),
-    "a mutant that does not run": (ExitCode.ROTTEN, {"kills": [row(Outcome.UNVIABLE, why="NameError\n…")]}, "mutant m does not run on k: NameError"),
+    "a mutant that does not run": (
+        ExitCode.ROTTEN,
+        {"kills": [row(Outcome.UNVIABLE, why="NameError\n…")]},
+        "mutant m does not run on k: NameError",
+    ),
     "a harmless mutant that is killed": (ExitCode.ROTTEN, {"kills": [row(Outcome.KILLED, why="declared harmless")]}, "declared harmless"),
     "nothing at all": (ExitCode.NOTHING, {"verdicts": []}, "nothing was compared"),
     "nothing checked": (ExitCode.NOTHING, {"verdicts": [told(measurement(checked=0))]}, "nothing was compared"),
@@ -61,12 +65,20 @@ REASONS: dict[str, tuple[ExitCode, dict[str, Any], str]] = {
         {"verdicts": [told(measurement("d x"), measurement("d A", zero="zero-kept"))]},
         "no case of the plan says anything about d A",
     ),
-    "no backward": (ExitCode.NOTHING, {"verdicts": [CLEAN, told(measurement("y"), status="no-backward", detail="has no vjp")]}, "kernel k: has no vjp"),
+    "no backward": (
+        ExitCode.NOTHING,
+        {"verdicts": [CLEAN, told(measurement("y"), status="no-backward", detail="has no vjp")]},
+        "kernel k: has no vjp",
+    ),
     "a survivor": (ExitCode.SURVIVORS, {"kills": [row(Outcome.SURVIVED)]}, "1 rows of the kill table survived: m (full, k)"),
     "a timeout": (ExitCode.INCONCLUSIVE, {"verdicts": [CLEAN, told(status="timeout", outcome=Outcome.TIMEOUT)]}, "timed out at op/"),
     "a mutant that hangs": (ExitCode.INCONCLUSIVE, {"kills": [row(Outcome.TIMEOUT)]}, "which is no kill"),
     "a mutant that crashes": (ExitCode.INCONCLUSIVE, {"kills": [row(Outcome.CRASHED)]}, "which is no kill"),
-    "no room": (ExitCode.INCONCLUSIVE, {"bands": [band("d A", defect=4.1, weakest="m")]}, "no tolerance separates noise 1 from the defect m at 4.1"),
+    "no room": (
+        ExitCode.INCONCLUSIVE,
+        {"bands": [band("d A", defect=4.1, weakest="m")]},
+        "no tolerance separates noise 1 from the defect m at 4.1",
+    ),
     "an incomplete run": (ExitCode.INCONCLUSIVE, {"missing": 3}, "3 planned items have no verdict"),
     "an absent kernel": (ExitCode.INCONCLUSIVE, {"absent": {"metal": "no GPU"}}, "kernel metal was asked for and cannot run here: no GPU"),
 }

@@ -17,7 +17,7 @@ from gradcheck.calibrate.judge import FORMS, judge, kill_table, margin, within
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from recorded import CASE, evidence, measurement, table  # type: ignore[import-not-found] # noqa: E402 - found by the line above
+from recorded import CASE, evidence, measurement, table  # type: ignore[import-not-found]
 
 LIMIT = 4.0
 LIMITS = table("d x", "d A", "y", noise=LIMIT)
@@ -151,7 +151,10 @@ def test_each_dtype_is_judged_by_its_own_tolerance():
 
 
 def test_each_branch_has_rows_of_its_own():
-    group = [evidence(measurement(size=size), mutant="m", case=f"op/B2,T5,{branch}/f32/typical/0") for branch, size in (("one", 40.0), ("two", 1.0))]
+    group = [
+        evidence(measurement(size=size), mutant="m", case=f"op/B2,T5,{branch}/f32/typical/0")
+        for branch, size in (("one", 40.0), ("two", 1.0))
+    ]
     found = kill_table(group, {"m": mutant()}, BY_DTYPE, {})
     assert [(row.variant, row.outcome) for row in found] == [("one", Outcome.KILLED), ("two", Outcome.SURVIVED)]
 

@@ -159,7 +159,7 @@ def scan_backward(call: Sample) -> dict[str, Array]:
     for t in range(dt.shape[1]):
         states.append(gate[:, t, :, None] * states[-1] + (q[:, t, :, None] * x[:, t])[..., None] * fine_B[:, t, :, None])
     G = np.asarray(call.w_s, np.longdouble)
-    dx, ddt, dA = np.zeros_like(x), np.zeros_like(dt), np.zeros((heads, rate.shape[-1] if A.ndim == 2 else 1), np.longdouble)
+    dx, ddt, dA = np.zeros_like(x), np.zeros_like(dt), np.zeros((heads, B.shape[-1]), np.longdouble)
     d_fine_B, d_fine_C = np.zeros_like(fine_B), np.zeros_like(fine_C)
     for t in reversed(range(dt.shape[1])):
         dy = np.asarray(call.w_y[:, t], np.longdouble)
@@ -169,9 +169,9 @@ def scan_backward(call: Sample) -> dict[str, Array]:
         u = (G * fine_B[:, t, :, None]).sum(-1)
         dx[:, t] = u * q[:, t, :, None]
         M = (G * states[t] * gate[:, t, :, None]).sum(2)  # B H N
-        dA += (M * q[:, t, :, None]).sum(0).sum(-1, keepdims=A.ndim == 1).reshape(dA.shape) if A.ndim == 1 else (M * q[:, t, :, None]).sum(0)
+        dA += (M * q[:, t, :, None]).sum(0)
         ddt[:, t] = slope[:, t] * ((u * x[:, t]).sum(-1) + (M * rate).sum(-1))
         G = G * gate[:, t, :, None]
     fold = (*B.shape[:3], heads // groups, B.shape[3])
     dB, dC = (array.reshape(fold).sum(3) for array in (d_fine_B, d_fine_C))
-    return {"s": G, "x": dx, "dt": ddt, "A": dA[:, 0] if A.ndim == 1 else dA, "B": dB, "C": dC}
+    return {"s": G, "x": dx, "dt": ddt, "A": dA.sum(1) if A.ndim == 1 else dA, "B": dB, "C": dC}

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from gradcheck.numerics.dtypes import DTYPES, round_to
 
 NAMES = ("f32", "f16", "bf16")
-numbers = st.one_of(st.floats(-1e300, 1e300), st.floats(width=32, allow_nan=False, allow_infinity=False), st.floats(-1e5, 1e5), st.floats(-1e-4, 1e-4))
+numbers = st.one_of(
+    st.floats(-1e300, 1e300), st.floats(width=32, allow_nan=False, allow_infinity=False), st.floats(-1e5, 1e5), st.floats(-1e-4, 1e-4)
+)
 
 
 def all_bf16() -> np.ndarray:

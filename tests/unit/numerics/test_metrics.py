@@ -50,7 +50,9 @@ def test_the_scale_of_a_problem_changes_no_ratio(seed, shape, power):
     parts = arrays(seed, shape)
     one, two = compare(*parts, AXES), compare(*(2.0**power * part for part in parts), AXES)
     assert one.ratios == two.ratios
-    assert {name: one.errors[name] for name in ("l2", "max", "slice", "maa")} == {name: two.errors[name] for name in ("l2", "max", "slice", "maa")}
+    assert {name: one.errors[name] for name in ("l2", "max", "slice", "maa")} == {
+        name: two.errors[name] for name in ("l2", "max", "slice", "maa")
+    }
 
 
 @given(seeds, shapes)

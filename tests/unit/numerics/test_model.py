@@ -15,7 +15,7 @@ from gradcheck.numerics.metrics import METRICS, compare, rounding_unit
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import recurrences  # type: ignore[import-not-found] # noqa: E402 - found by the line above
+import recurrences  # type: ignore[import-not-found]
 
 STEPS = 9
 CELLS = [(branch, regime) for branch in recurrences.BRANCHES for regime in recurrences.SCAN.regimes]

@@ -16,7 +16,7 @@ from gradcheck.numerics.costate import costate
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import recurrences  # type: ignore[import-not-found] # noqa: E402 - found by the line above
+import recurrences  # type: ignore[import-not-found]
 
 SEEDS = range(20)
 TIGHT = 1e-6

@@ -15,10 +15,14 @@ from gradcheck.suite import Suite, lint
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import recurrences  # type: ignore[import-not-found] # noqa: E402 - found by the line above
+import recurrences  # type: ignore[import-not-found]
 
 SAMPLES = {
-    **{f"scan, {branch}, {regime}": recurrences.scan(branch, regime, 0) for branch in recurrences.BRANCHES for regime in recurrences.SCAN.regimes},
+    **{
+        f"scan, {branch}, {regime}": recurrences.scan(branch, regime, 0)
+        for branch in recurrences.BRANCHES
+        for regime in recurrences.SCAN.regimes
+    },
     **{name: recurrences.toy(name, 0) for name in recurrences.TOYS},
 }
 
@@ -71,8 +75,16 @@ def test_as_many_groups_as_heads_cannot_tell():
 
 
 LEAKS = {
-    "between sequences": (lambda s: (s, s + 0 * s[..., ::-1, :]), "s[0, 0] reaches term 1 at [1, 0] (B D) in one step", "along B: no declaration"),
-    "along a sum that cancels": (lambda s: (s + 0 * s.sum(-1, keepdims=True), s), "s[0, 0] reaches the state at [0, 1] (B D)", 'coupled="D"'),
+    "between sequences": (
+        lambda s: (s, s + 0 * s[..., ::-1, :]),
+        "s[0, 0] reaches term 1 at [1, 0] (B D) in one step",
+        "along B: no declaration",
+    ),
+    "along a sum that cancels": (
+        lambda s: (s + 0 * s.sum(-1, keepdims=True), s),
+        "s[0, 0] reaches the state at [0, 1] (B D)",
+        'coupled="D"',
+    ),
     "of 1e-300": (lambda s: (s, s + 1e-300 * np.roll(s, 1, -1)), "s[0, 0] reaches term 1 at [0, 1] (B D)", 'coupled="D"'),
 }
 

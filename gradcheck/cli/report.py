@@ -1,0 +1,48 @@
+"""`gradcheck report`: tell a finished run once more, in any of the suite's ways."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from gradcheck._errors import UsageError, unknown
+from gradcheck._verdict import ExitCode
+from gradcheck.cli.output import coloured, columns, emit, width
+from gradcheck.cli.run import FOLDER, render
+
+
+@click.command("report", short_help="Tell a finished run once more, in any format of the suite.")
+@click.argument("run", required=False)
+@click.option("--format", "name", metavar="NAME", default="terminal", show_default=True, help="A report of the suite; --list names them.")
+@click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Write it to this file instead of stdout.")
+@click.option("--list", "as_list", is_flag=True, help="Name the reports there are.")
+@click.option("--suite", "suites", metavar="PATH", multiple=True, help="A folder with oracles/, mutants/ or reports/; may be repeated.")
+def command(run: str | None, *, name: str, output: Path | None, as_list: bool, suites: tuple[str, ...]) -> int:
+    """Render RUN, an id that `gradcheck list runs` has; without it, the newest finished run. Exit 0 whatever the run says."""
+    from gradcheck.engine.finished import read_run
+    from gradcheck.suite import load
+
+    suite = load([Path(path) for path in suites])
+    if as_list:
+        rows = [{"report": each.name, "suffix": each.suffix, "file": suite.files[each.name]} for each in suite.reports.values()]
+        emit(columns(rows) or "There are no reports.")
+        return ExitCode.OK
+    if name not in suite.reports:
+        raise unknown("report", name, suite.reports)
+    finished = read_run(FOLDER, run)
+    options: dict[str, object] = {} if output else {"width": width(sys.stdout), "colour": coloured(sys.stdout)}
+    try:
+        text = render(suite.reports[name], finished, **options)
+    except Exception as error:
+        raise UsageError(f"report {name} ({suite.files[name]}) fails on run {finished.id}: {type(error).__name__}: {error}") from error
+    if output is None:
+        emit(text)
+        return ExitCode.OK
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {output}: {error.strerror or error}; name a file in a folder that exists") from error
+    click.echo(f"wrote {output}: run {finished.id} as {name}", err=True)
+    return ExitCode.OK
