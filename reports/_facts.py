@@ -101,9 +101,9 @@ def separation(band: Band) -> float | None:
     return math.log10(band.defect / band.noise)
 
 
-def replay(run: Run, kernel: str, case: str, mutant: str = "") -> list[str]:
-    """The command that makes this one comparison again, with the suites that the run was told of."""
-    which = ["--mutants", mutant] if mutant else []
+def replay(run: Run, kernel: str, case: str, mutant: str = "", check: str = "") -> list[str]:
+    """The command that makes this one comparison, or this check, again, with the suites that the run was told of."""
+    which = ["--mutants", mutant] if mutant else ["--checks", check] if check else []
     return ["gradcheck", "run", "--op", run.op, "--kernel", kernel, *which, "--cases", case, *_carried(run.command)]
 
 

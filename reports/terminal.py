@@ -12,6 +12,7 @@ from rich.text import Text
 from gradcheck import Case, ExitCode, Outcome, Run, Verdict, report
 
 from ._bands import calibration
+from ._checks import broken, tallies, violations
 from ._facts import GOOD, WRONG, gradients, kernels, seen
 from ._failures import failures
 from ._kills import kill_table, score, unseen
@@ -50,6 +51,7 @@ def _blocks(run: Run, width: int) -> Iterator[RenderableType]:
     yield from calibration(run, width)
     yield from kill_table(run, width)
     yield from failures(run, width)
+    yield from violations(run, width)
     yield from unseen(run, width)
     yield _footer(run)
 
@@ -68,14 +70,14 @@ def _judgement(run: Run, kernel: str) -> str:
     """What can be said of one kernel. Only one whose every case passed agrees with the truth."""
     outcomes = [verdict.outcome for verdict in run.verdicts if verdict.item.kernel == kernel]
     name = line(kernel)
+    failed = f"fails the check{'s' if len(broken(run, kernel)) > 1 else ''} {words(broken(run, kernel))}" if broken(run, kernel) else ""
     if any(outcome in WRONG for outcome in outcomes):
         bad = dict.fromkeys(line(s.measurement.quantity) for s in seen(run, kernel) if s.failed)
         crashed = Outcome.CRASHED in outcomes
-        return (
-            f"{name} is wrong in {words(bad)}{', and crashes' if crashed else ''}"
-            if bad
-            else f"{name} {'crashes' if crashed else 'is wrong'}"
-        )
+        said = f"is wrong in {words(bad)}{', and crashes' if crashed else ''}" if bad else "crashes" if crashed else "is wrong"
+        return f"{name} {said}{' and ' if failed else ''}{failed}"
+    if failed:
+        return f"{name} {failed}"
     if any(v.evidence is not None and v.evidence.status == "no-backward" for v in run.verdicts if v.item.kernel == kernel):
         return f"{name} has no backward, 0 gradients checked"
     mute = outcomes.count(Outcome.UNINFORMATIVE)
@@ -105,6 +107,9 @@ def _statements(run: Run) -> Iterator[tuple[str, Text]]:
         yield "because", say((line(reason), "red" if run.exit_code is ExitCode.WRONG else "yellow"))
     for kernel in kernels(run):
         yield "checked", _checked(run, kernel)
+    for kernel in kernels(run):
+        if (tally := tallies(run, kernel)) is not None:
+            yield "checks", tally
     for kernel, reason in run.not_run.items():
         yield "not run", say((f"{line(kernel)}: {line(reason)}", "yellow"))
     endings = [(verdict.outcome, _ending(verdict)) for verdict in run.verdicts]

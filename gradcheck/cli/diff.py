@@ -82,7 +82,7 @@ def _text(found: Change) -> Iterator[str]:
     yield f"{found.old} → {found.new}: {'nothing is worse' if not found.worse else 'worse'}"
     yield from (f"  {text}" for text in found.worse)
     for title, flips in {
-        "verdicts that changed": [flip for flip in found.flips if not flip.mutant],
+        f"of {found.common} verdicts on the same case, changed": [flip for flip in found.flips if not flip.mutant],
         "mutants that end otherwise": [flip for flip in found.flips if flip.mutant],
     }.items():
         rows = [{k: v for k, v in asdict(flip).items() if k != "mutant" or v} for flip in flips]

@@ -32,9 +32,7 @@ _INDENT = "  "
 @click.option(
     "--timeout", metavar="SECONDS", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, help="Time limit."
 )
-@click.option(
-    "--memory", metavar="GIB", type=click.FloatRange(min=0, min_open=True), default=8.0, show_default=True, help="Memory limit."
-)
+@click.option("--memory", metavar="GIB", type=click.FloatRange(min=0, min_open=True), default=8.0, show_default=True, help="Memory limit.")
 @click.option("--suite", "suites", metavar="PATH", multiple=True, help="A folder with oracles/, mutants/ or reports/; may be repeated.")
 def command(  # noqa: PLR0913 - each is an option
     case: str,

@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from gradcheck._verdict import ExitCode
 from gradcheck.cli.output import coloured, emit, width
 from gradcheck.cli.progress import progress
+from gradcheck.cli.selfcheck import SELF_ONLY, answer, refuse
 
 if TYPE_CHECKING:
     from gradcheck._report import Report
@@ -67,6 +68,17 @@ def _names(_: click.Context, __: click.Parameter, value: tuple[str, ...]) -> tup
 )
 @click.option("--suite", "suites", metavar="PATH", multiple=True, help="A folder with oracles/, mutants/ or reports/; may be repeated.")
 @click.option("--forward-only", is_flag=True, help="Check the outputs alone; the headline says that no gradient was checked.")
+@click.option(
+    "--oracle",
+    metavar="costate|self",
+    type=click.Choice(["costate", "self"]),
+    default="costate",
+    show_default=True,
+    help="What to compare with: the float64 truth or, as ggml's tests do, float32 differences of the kernel's own forward.",
+)
+@click.option("--stencil", metavar="2|4", type=int, default=None, help="Points of a difference, with --oracle self.")
+@click.option("--step", metavar="H", type=float, default=None, help="Step of a difference, with --oracle self.")
+@click.option("--seeds", metavar="N", type=click.IntRange(min=1), default=None, help="How many seeds, with --oracle self.  [default: 20]")
 @click.option("--json", "as_json", is_flag=True, help="The run as JSON on stdout; everything for people goes to stderr.")
 @click.option(
     "--resume", metavar="[ID]", is_flag=False, flag_value="", default=None, help="Go on with a run; without ID: the newest unfinished."
@@ -76,6 +88,12 @@ def command(context: click.Context, /, **options: object) -> int:
     """Check the gradients of an op's kernels and, with --mutants, whether the check would notice known defects."""
     resume, as_json, suites = options.pop("resume"), bool(options.pop("as_json")), options["suites"]
     assert isinstance(suites, tuple)
+    if resume is None:
+        refuse(context, str(options["oracle"]))
+        if options["oracle"] == "self" and options["op"]:
+            return answer(context, options, folder=FOLDER, as_json=as_json)
+    for name in (*SELF_ONLY, "oracle"):
+        options.pop(name)
     try:
         with progress() as tell:
             if resume is not None:

@@ -63,6 +63,7 @@ class Change:
     """What changed from `old` to `new`.
 
     Args:
+        common: verdicts on clean kernels that both have: two runs of different seeds or `--cases` share none.
         flips: of clean kernels and of mutants.
         moved: noise, tolerance, measured, defect by metric, and the separation.
         gone: what the old one compared and the new one does not.
@@ -72,6 +73,7 @@ class Change:
     old: str
     new: str
     factor: float
+    common: int
     flips: tuple[Flip, ...]
     moved: tuple[Move, ...]
     gone: tuple[str, ...]
@@ -81,7 +83,7 @@ class Change:
 
 def of_run(run: Run) -> Side:
     """A run as a side."""
-    return Side(run.id, run.op, run.bands, run.verdicts, run.kills)
+    return Side(run.id, run.op, run.bands, (*run.verdicts, *run.checks), run.kills)
 
 
 def of_published(published: Published) -> Side:
@@ -101,7 +103,7 @@ def change(old: Side, new: Side, factor: float = FACTOR) -> Change:
     if old.op != new.op:
         raise UsageError(f"{old.name} is a run of {old.op}, {new.name} one of {new.op}; compare two of one op")
     if not set(_kernels(old)) & set(_kernels(new)):
-        raise UsageError(f"{old.name} and {new.name} have no kernel in common: {_listed(_kernels(old))} here, {_listed(_kernels(new))} there")
+        raise UsageError(f"no kernel is in both: {old.name} has {_listed(_kernels(old))}, {new.name} has {_listed(_kernels(new))}")
     flips = (*_verdict_flips(old, new), *_mutant_flips(old, new))
     moved = tuple(_moves(old, new, factor))
     gone = tuple(_gone(old, new))
@@ -112,7 +114,9 @@ def change(old: Side, new: Side, factor: float = FACTOR) -> Change:
         *((ExitCode.INCONCLUSIVE, f"not compared any more: {text}") for text in gone),
         *((ExitCode.INCONCLUSIVE, text) for text in _undecided(flips)),
     ]
-    return Change(old.name, new.name, factor, flips, moved, gone, tuple(text for _, text in found), ExitCode.worst(*(code for code, _ in found)))
+    common = len(set(_outcomes(old)) & set(_outcomes(new)))
+    worse = tuple(text for _, text in found)
+    return Change(old.name, new.name, factor, common, flips, moved, gone, worse, ExitCode.worst(*(code for code, _ in found)))
 
 
 def _kernels(side: Side) -> list[str]:
@@ -120,7 +124,8 @@ def _kernels(side: Side) -> list[str]:
 
 
 def _outcomes(side: Side) -> dict[tuple[str, str], Outcome]:
-    return {(v.item.kernel, v.item.case): v.outcome for v in side.verdicts}
+    """By kernel and case; a check that needs no tolerance stands behind its case."""
+    return {(v.item.kernel, f"{v.item.case}, check {v.item.check}" if v.item.check else v.item.case): v.outcome for v in side.verdicts}
 
 
 def _rows(side: Side) -> dict[tuple[str, str, str, str], Outcome]:

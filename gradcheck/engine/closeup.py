@@ -114,7 +114,7 @@ class _Attempt:
     call: Call
 
 
-def closeup(  # noqa: PLR0913 - each is an option of `gradcheck replay`
+def closeup(
     case: str,
     *,
     kernel: str,
@@ -229,9 +229,7 @@ def _attempt(job: Job) -> _Attempt | Evidence | str:
     return _Attempt(known.truth, got)
 
 
-def _tolerances(
-    suite: Suite, op: Op, subject: Subject, dtype: str, source: Source, logs: Path
-) -> tuple[dict[str, dict[str, float]], str]:
+def _tolerances(suite: Suite, op: Op, subject: Subject, dtype: str, source: Source, logs: Path) -> tuple[dict[str, dict[str, float]], str]:
     """Quantity to metric to tolerance, and where they come from: published, or else the model noise over the whole grid."""
     published = read_published(suite, op.name)
     carry = carried(subject, dtype)
@@ -300,7 +298,9 @@ def _worst(got: F64, want: Quantity, unit: F64) -> tuple[Element, ...]:
     rank = np.where(np.isfinite(got), off, np.inf)
     order = np.argsort(-rank, axis=None, kind="stable")[:WORST]
     indices = [tuple(int(i) for i in np.unravel_index(flat, got.shape)) for flat in order]
-    return tuple(Element(i, float(got[i]), float(want.value[i]), float(want.error[i]), _finite(float(off[i]))) for i in indices if rank[i] > 0)
+    return tuple(
+        Element(i, float(got[i]), float(want.value[i]), float(want.error[i]), _finite(float(off[i]))) for i in indices if rank[i] > 0
+    )
 
 
 def _finite(value: float) -> float | None:

@@ -48,6 +48,7 @@ class Job:
         module: the module in that package.
         forward_only: leave the gradients unchecked.
         tolerances: of the comparison with the truth, which a check may need too.
+        sound: whether that comparison found nothing wrong.
     """
 
     item: WorkItem
@@ -57,6 +58,7 @@ class Job:
     module: str = ""
     forward_only: bool = False
     tolerances: Tolerances = field(default_factory=dict, hash=False)
+    sound: bool = True
 
 
 def execute(job: Job) -> Evidence:
@@ -94,7 +96,7 @@ def _check(job: Job) -> Evidence:
     op, case = op_of(job.source, job.item.op), Case.parse(job.item.case)
     (check,) = (one for one in CHECKS if one.name == job.item.check)
     try:
-        bench = Bench(kernel_of(job), op, case, draw(op, case), job.tolerances, job.forward_only)
+        bench = Bench(kernel_of(job), op, case, draw(op, case), job.tolerances, job.forward_only, job.sound)
         found = check.find(bench)
     except UsageError as error:
         return Evidence(job.item, "unviable", detail=str(error), seconds=time.perf_counter() - began)

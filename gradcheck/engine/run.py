@@ -6,7 +6,7 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -252,8 +252,11 @@ def _job(context: _Context, subject: Subject, item: WorkItem, noises: Noises) ->
         edit = None if item.mutant == NULL else subject.mutants[item.mutant].edits[subject.kernel.name]
         into = context.folder.path / "mutants" / item.mutant
         package = str(copy_with_edit(Path(subject.package), edit, item.mutant, into))
-    limits = tolerances(noise_for(subject, Case.parse(item.case).dtype, noises)) if item.check else {}
-    return Job(item, context.source, subject.kernel, package, subject.module, context.request.forward_only, limits)
+    job = Job(item, context.source, subject.kernel, package, subject.module, context.request.forward_only)
+    if not item.check:
+        return job
+    limits = tolerances(noise_for(subject, Case.parse(item.case).dtype, noises))
+    return replace(job, tolerances=limits, sound=not not_sound(_judged(context, subject, noises)))
 
 
 def _outcome(subject: Subject, evidence: Evidence, noises: Noises) -> str:

@@ -9,7 +9,7 @@ from statistics import median
 
 from gradcheck._case import Case
 from gradcheck._mutant import Mutant
-from gradcheck._verdict import CANARY, NULL, ExitCode
+from gradcheck._verdict import CANARY, NULL, ExitCode, Status
 from gradcheck.engine.selfwork import SelfEvidence
 
 GUARDS = (CANARY, NULL)
@@ -31,6 +31,7 @@ class SelfRow:
     Args:
         kernel, mutant, variant: what was run; the clean kernel has no mutant.
         runs, done: seeds planned, and those at which it came to a comparison.
+        status: `measured`, or how the first seed that came to none failed to.
         above: seeds at which the worst MAA is not within the tolerance.
         maa, l2: over the gradients that are judged; None if nothing was measured.
         worst: the gradient with the largest MAA of all seeds.
@@ -44,7 +45,8 @@ class SelfRow:
     variant: str
     runs: int
     done: int
-    above: int
+    status: Status
+    above: int = 0
     maa: Spread | None = None
     l2: Spread | None = None
     worst: str = ""
@@ -85,9 +87,11 @@ def _row(
     kernel: str, mutant: str, variant: str, group: Sequence[SelfEvidence], expect: str, gradients: Sequence[str], tolerance: float
 ) -> SelfRow:
     measured = [one for one in group if one.status == "measured"]
-    detail = next((one.detail or one.status for one in group if one.status != "measured" or one.detail), "")
+    failed = next((one for one in group if one.status != "measured"), None)
+    status: Status = "measured" if failed is None else failed.status
+    detail = failed.detail if failed is not None else next((one.detail for one in group if one.detail), "")
     if not measured:
-        return SelfRow(kernel, mutant, variant, len(group), 0, 0, detail=detail, expect=expect)
+        return SelfRow(kernel, mutant, variant, len(group), 0, status, detail=detail, expect=expect)
     maa = [_worst(one.maa, gradients) for one in measured]
     apart = [name for name in measured[0].maa if name not in gradients]
     _, last = max(zip(maa, measured, strict=True), key=lambda pair: pair[0])
@@ -97,6 +101,7 @@ def _row(
         variant,
         runs=len(group),
         done=len(measured),
+        status=status,
         above=sum(not (value <= tolerance) for value in maa),
         maa=_spread(maa),
         l2=_spread([_worst(one.l2, gradients) for one in measured]),
@@ -148,43 +153,45 @@ def gate(found: Sequence[SelfRow], rotten: Sequence[str], absent: Mapping[str, s
     return ExitCode.worst(*(code for code, _ in said)), tuple(dict.fromkeys(text for _, text in said))
 
 
+_UNCOMPARED = {"timeout": ExitCode.INCONCLUSIVE, "no-backward": ExitCode.NOTHING}
+"""What it means for a clean kernel that a seed came to no comparison; any other way is a wrong kernel."""
+
+_DIED = frozenset({"timeout", "crashed", "memory"})
+"""Ways in which a mutant may fail to be compared that are no fault of the suite."""
+
+
 def _where(row: SelfRow) -> str:
     return f"{row.kernel} {row.variant}".strip()
 
 
+def _uncompared(who: str, row: SelfRow) -> str:
+    return f"{who}: {row.runs - row.done} of {row.runs} seeds came to no comparison: {_first(row) or row.status}"
+
+
+def _first(row: SelfRow) -> str:
+    return row.detail.splitlines()[0] if row.detail else ""
+
+
 def _of_clean(row: SelfRow, tolerance: float) -> list[tuple[ExitCode, str]]:
-    first = row.detail.splitlines()[0] if row.detail else ""
+    who = f"kernel {_where(row)}"
     if row.done < row.runs:
-        no_backward = not row.done and "has no backward" in first
-        code = ExitCode.NOTHING if no_backward else ExitCode.INCONCLUSIVE if first.startswith("no answer within") else ExitCode.WRONG
-        return [(code, f"kernel {_where(row)}: {row.runs - row.done} of {row.runs} seeds came to no comparison: {first}")]
-    out = [(ExitCode.WRONG, f"kernel {_where(row)}: {first}")] if first else []
+        return [(_UNCOMPARED.get(row.status, ExitCode.WRONG), _uncompared(who, row))]
+    out = [(ExitCode.WRONG, f"{who}: {_first(row)}")] if row.detail else []
     if row.above:
-        out.append(
-            (
-                ExitCode.WRONG,
-                f"kernel {_where(row)}: MAA exceeds {tolerance:g} at {row.above} of {row.runs} seeds, most in d {row.worst}; "
-                "the float64 column says whether that is the gradient or the difference",
-            )
-        )
+        seeds = f"{row.above} of {row.runs} seeds, most in d {row.worst}"
+        out.append((ExitCode.WRONG, f"{who}: MAA exceeds {tolerance:g} at {seeds}; float64 says if that is the gradient or the difference"))
     return out
 
 
 def _of_mutant(row: SelfRow, clean: SelfRow | None, tolerance: float) -> list[tuple[ExitCode, str]]:
-    first = row.detail.splitlines()[0] if row.detail else ""
     if row.done < row.runs:
-        died = first.startswith(("no answer within", "SIG", "exit status"))
-        code = ExitCode.INCONCLUSIVE if died else ExitCode.ROTTEN
-        return [(code, f"mutant {row.mutant} on {_where(row)}: {row.runs - row.done} of {row.runs} seeds came to no comparison: {first}")]
+        code = ExitCode.INCONCLUSIVE if row.status in _DIED else ExitCode.ROTTEN
+        return [(code, _uncompared(f"mutant {row.mutant} on {_where(row)}", row))]
     if row.mutant == CANARY and row.above < row.done:
         return [(ExitCode.ROTTEN, f"the canary (a gradient of zeros) passed on {_where(row)}: nothing that passed there means anything")]
     if row.mutant == NULL and clean is not None and row.above and not clean.above:
         return [(ExitCode.ROTTEN, f"the null mutant (an edit that changes nothing) exceeded the tolerance on {_where(row)}")]
     if row.counted and row.above < row.done:
-        return [
-            (
-                ExitCode.SURVIVORS,
-                f"mutant {row.mutant} on {_where(row)}: within {tolerance:g} at {row.done - row.above} of {row.done} seeds, so not seen there",
-            )
-        ]
+        missed = f"within {tolerance:g} at {row.done - row.above} of {row.done} seeds"
+        return [(ExitCode.SURVIVORS, f"mutant {row.mutant} on {_where(row)} was not seen: {missed}")]
     return []

@@ -17,7 +17,7 @@ rounding.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -128,7 +128,7 @@ def _gradients(sweep: Sweep, past: Tails, extremes: tuple[Sweep, ...] = ()) -> d
 
     `extremes` are the same call with the states at plus and minus their majorants. A slope may be small by luck: C's is the state
     itself, which may be near zero by cancellation; dt's is a difference of what decays and what enters. Either still carries the
-    rounding of what cancelled, so its scale is its largest size over those two states.
+    rounding of what cancelled, so its scale is its largest size over those two states. It is affine in the state, so nowhere larger.
     """
     call = sweep.call
     sums = {name: _Sum.of(sweep, name) for name in call.recurrence.differentiable if name != call.recurrence.state}
@@ -173,24 +173,26 @@ class _Bound:
             tuple((extreme, extreme.outputs(block)) for extreme in extremes),
         )
 
-    def elsewhere(self, name: str, here: Lanes) -> Iterator[tuple[tuple[Array, ...], ...]]:
-        """Sizes of the slopes in input `name` at each of the extremes, direction by direction."""
-        return zip(*(extreme.scales(name, here, self.block, base) for extreme, base in self.extremes), strict=True)
+    def scales(self, name: str, here: Lanes) -> Iterator[Array]:
+        """The majorant of the block's contributions to the gradient of `name`, direction by direction."""
+        for moves in zip(*(extreme.reach(name, here, self.block, base) for extreme, base in self.extremes), strict=True):
+            (h, largest), *others = moves
+            for _, other in others:
+                for a, b in zip(largest, other, strict=True):
+                    np.fmax(a, b, out=a)
+            scale = gather(here, here.readout, largest, self.weights, self.call.sizes)
+            yield np.asarray(scale / h.reshape(-1, *(1,) * (scale.ndim - 1)))
 
-    def __call__(self, here: Lanes, slope: Slope, elsewhere: Iterable[tuple[Array, ...]]) -> tuple[Array, Array]:
-        """(majorant, error) of the contributions through `slope`."""
+    def error(self, here: Lanes, slope: Slope, scale: Array) -> Array:
+        """The error of the block's contributions through `slope`, whose majorant is `scale`."""
         sizes, readout = self.call.sizes, here.readout
-        largest = magnitudes(slope.value)
-        for other in elsewhere:
-            largest = tuple(np.fmax(a, b) for a, b in zip(largest, other, strict=True))
-        scale = gather(here, readout, largest, self.weights, sizes)
         size = gather(here, readout, self.size, self.weights, sizes)
         off = _unit() * (scale * (self.call.length + 1) + size * np.reshape(slope.amplification, (-1,) + (1,) * (size.ndim - 1)))
         if slope.truncation is not None:
             off = off + gather(here, readout, slope.truncation, self.weights, sizes)
         if self.tail_error is not None:
-            off = off + gather(here, readout[:1], largest[:1], (self.tail_error,), sizes)
-        return scale, off
+            off = off + gather(here, readout[:1], magnitudes(slope.value[:1]), (self.tail_error,), sizes)
+        return off
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,14 +214,15 @@ class _Sum:
     def add(self, sweep: Sweep, block: slice, weights: tuple[Array, ...], bound: _Bound | None) -> None:
         """Add what the steps of `block` contribute."""
         here, sizes = self.here, sweep.call.sizes
-        elsewhere = bound.elsewhere(self.name, here) if bound else itertools.repeat(())
-        for (index, slope), others in zip(sweep.slopes(self.name, here, block), elsewhere, strict=False):
+        scales = bound.scales(self.name, here) if bound else itertools.repeat(None)
+        for (index, slope), scale in zip(sweep.slopes(self.name, here, block), scales, strict=False):
             at = (slice(0, 1) if here.static else block, *index)
-            self.value[at] += _settle(here, gather(here, here.readout, slope.value, weights, sizes))
-            if bound is not None:
-                scale, off = bound(here, slope, others)
+            part = gather(here, here.readout, slope.value, weights, sizes)
+            self.value[at] += _settle(here, part)
+            if bound is not None and scale is not None:
+                scale = np.maximum(scale, np.abs(part))  # noqa: PLW2901 - a scale of three digits may fall short in the fourth
                 self.majorant[at] += _settle(here, scale)
-                self.error[at] += _settle(here, off)
+                self.error[at] += _settle(here, bound.error(here, slope, scale))
 
     def answer(self, recurrence: Recurrence) -> Answer:
         """The sums, with the axes that the input declares."""

@@ -13,7 +13,7 @@ from gradcheck.numerics.differences import (
     HEADROOM,
     Function,
     Slope,
-    coarse,
+    change,
     complex_step,
     exact_difference,
     secant,
@@ -72,12 +72,12 @@ class Sweep:
         state, terms = recurrence.step(**{recurrence.state: self.states[block]}, **self.call.at(block))
         return state, *terms
 
-    def scales(self, name: str, here: Lanes, block: slice, base: tuple[Array, ...]) -> Iterator[tuple[Array, ...]]:
-        """Sizes of the slopes in input `name`, from `base = outputs(block)`: one-sided differences, good enough for a scale."""
+    def reach(self, name: str, here: Lanes, block: slice, base: tuple[Array, ...]) -> Iterator[tuple[Array, tuple[Array, ...]]]:
+        """Pairs (h, |change of `outputs(block)` when input `name` moves by h|), direction by direction; `base` is `outputs(block)`."""
         point, step = self._step(name, block)
         h = self._large_step(block, point) if name in self.call.recurrence.linear else np.full(1, COARSE_STEP)
         for _, direction in directions(here, point.shape[1:], point.dtype):
-            yield coarse(step, point, direction, h, base)
+            yield h, change(step, point, direction, h, base)
 
     def transitions(self) -> Transitions:
         """Slopes in the state by block. Kept where one direction serves all, so that memory stays O(T · state); else taken anew."""

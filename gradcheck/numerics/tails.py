@@ -100,12 +100,11 @@ def _spread(here: Lanes, index: tuple[int | slice, ...], states: Array) -> Array
 def _fit(here: Lanes, k: int, states: Array) -> Array:
     """`states`, over the axes of the state, laid out to broadcast over the k-th array that a step returns.
 
-    Axes of the state that this array lacks are coupled ones of size 1 (else they would not be read apart), so they can go.
+    An axis of the state that this array lacks is a coupled one of size 1, or one along which its slope is 0: any index serves.
     """
     names = here.readout[k]
     kept = [axis for axis in here.own if axis in names]
-    gone = tuple(1 + i for i, axis in enumerate(here.own) if axis not in names)
-    fitted = states.squeeze(gone) if gone else states
+    fitted = states[(slice(None), *(slice(None) if axis in names else 0 for axis in here.own))]
     order = [axis for axis in names if axis in kept]
     fitted = fitted.transpose(0, *(1 + kept.index(axis) for axis in order))
     return np.expand_dims(fitted, tuple(1 + i for i, axis in enumerate(names) if axis not in kept))

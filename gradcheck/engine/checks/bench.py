@@ -64,6 +64,7 @@ class Bench:
         problem: inputs and cotangents.
         tolerances: of the comparison with the truth.
         forward_only: it has no backward, or none that is to be checked.
+        sound: the comparison with the truth found nothing wrong with it.
     """
 
     kernel: object
@@ -72,6 +73,7 @@ class Bench:
     problem: Problem
     tolerances: Tolerances
     forward_only: bool = False
+    sound: bool = True
 
     @property
     def recurrence(self) -> Recurrence:
@@ -124,6 +126,10 @@ class Bench:
                 much = metric if size is None else f"{metric} is {size:.3g} times its tolerance"
                 found[m.quantity] = f"{m.quantity}{f' at [{m.where}]' if m.worst else ''}: {much}"
         return found
+
+    def wrong_anyway(self, result: Result, truth: Truth) -> dict[str, str]:
+        """What a plain call has wrong, and the comparison with the truth has said: no check need say it again."""
+        return {} if self.sound else self.off(result, truth)
 
     def at(self, **sizes: int) -> Case:
         """The case with other sizes or another `seed`."""

@@ -60,7 +60,8 @@ def items(op: Op, kernel: str, cases: Sequence[Case], checks: Iterable[Check], *
 
 def _few(op: Op, cases: Sequence[Case]) -> list[Case]:
     """The longest case within the budget and the smallest one, of those with the most axes longer than 1: a row alone, or one step,
-    has nothing to be independent of."""
+    has nothing to be independent of.
+    """
 
     def cost(case: Case) -> int:
         return math.prod(case.sizes[axis] for axis in {TIME, *axes(op.inputs[op.state])})
@@ -70,7 +71,7 @@ def _few(op: Op, cases: Sequence[Case]) -> list[Case]:
 
     if not cases:
         return []
-    small = min(cases, key=lambda case: (-width(case), cost(case)))
+    small = min(cases, key=lambda case: (cost(case) > BUDGET, -width(case), cost(case)))
     long = max(cases, key=lambda case: (case.sizes[TIME] > 1, cost(case) <= BUDGET, width(case), case.sizes[TIME], -cost(case)))
     return list(dict.fromkeys([long, small]))[:PER_BRANCH]
 

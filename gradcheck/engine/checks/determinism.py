@@ -24,7 +24,7 @@ def determinism(bench: Bench) -> Found:
     if not wrong:
         after = differences(bench, first, bench.call())
         wrong = [f"the same call after one with other values differs: {text}" for text in after.values()]
-    unsound = bench.off(first, bench.truth())  # what is wrong at once is not made so by an earlier call
+    unsound = bench.wrong_anyway(first, bench.truth())
     off = {name: text for name, text in bench.off(between, bench.truth(other)).items() if name not in unsound}
     wrong += [f"a call with other values, after one of the same shapes, is off the truth: {text}" for text in off.values()]
     return Found(few(wrong), 4 * size_of(first))

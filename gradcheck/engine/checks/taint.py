@@ -111,7 +111,8 @@ def _largest(bench: Bench, place: _Place, rng: np.random.Generator) -> tuple[flo
 
 def _reference(bench: Bench, problem: Problem) -> Mapping[str, F64]:
     """The reference in single precision, which takes complex steps: no size of one element enters the others, as it would in a
-    difference whose step is chosen by the largest."""
+    difference whose step is chosen by the largest.
+    """
     with np.errstate(all="ignore"):
         y, state, gradients = model(bench.recurrence, problem.inputs, *problem.cotangents)
     outputs = dict(zip(bench.op.outputs, (y, state), strict=True))

@@ -13,6 +13,7 @@ import pytest
 from gradcheck.math import exp, softplus
 from gradcheck.numerics.blackbox import blackbox
 from gradcheck.numerics.costate import costate
+from gradcheck.numerics.differences import SPACING
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -20,6 +21,10 @@ import recurrences  # type: ignore[import-not-found]
 
 SEEDS = range(20)
 TIGHT = 1e-6
+LARGEST_DT = 100.5
+LOOSE = {
+    "softplus-branches": (LARGEST_DT * SPACING / 2) ** 4
+}  # A is multiplied by such a dt, and the bound is that of a four-point difference
 LEAST = float(np.finfo(np.float64).tiny)  # below this long double has numbers that float64 has not
 CELLS = [(branch, regime) for branch in recurrences.BRANCHES for regime in recurrences.SCAN.regimes]
 extended = pytest.mark.skipif(np.finfo(np.longdouble).eps > 1e-18, reason="the truth is in long double, which is float64 here")
@@ -68,7 +73,7 @@ def test_the_error_covers_every_element_on_fresh_seeds_and_is_small(branch, regi
                 ratios.append(float(np.median(off / (answer.error + LEAST))))
     record_property("median of error made / error allowed", float(np.median(ratios)))
     record_property("largest error allowed / largest element", float(tightness))
-    assert tightness < TIGHT
+    assert tightness < LOOSE.get(regime, TIGHT)
     assert np.median(ratios) > 1e-4  # a bound 10,000 times too large would cover anything
 
 

@@ -24,9 +24,9 @@ from ._draw import plain
     regimes={"plain": plain},
     kernels=[Kernel("ops", "kern.scans.decay:decay", sources=("decay.py",))],
 )
-def decay(state, x, a):
+def decay(h0, x, a):
     """h_t = a h_{t-1} + x_t."""
-    h = a * state + x
+    h = a * h0 + x
     return h, (h,)
 '''
 DRAW = '''

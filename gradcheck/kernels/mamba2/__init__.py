@@ -1,0 +1,1 @@
+"""Mamba-2 as models call it, as a trainable op: `from gradcheck.kernels.mamba2.mlx import mamba2`."""
