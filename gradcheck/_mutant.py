@@ -47,6 +47,8 @@ class Mutant:
         expect: `killed`, or `equivalent` or `harmless` with a `reason`.
         reason: why the mutant cannot or need not be killed.
         variants: branches of the op in which it is a defect; empty means all. It is not run in the others.
+        dtypes: dtypes of the inputs on which it is a defect; empty means all. A sum in bfloat16 is one on float32 inputs; on bfloat16
+            inputs it is of the size of the noise.
         name: the name of the variable that holds it, filled in by the loader.
     """
 
@@ -58,6 +60,7 @@ class Mutant:
     expect: Expect = "killed"
     reason: str = ""
     variants: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
     name: str = ""
 
     @property

@@ -187,8 +187,7 @@ def _check(declared: Op) -> None:
         raise SuiteError(f"{who}: outputs must be the per-step output (with {TIME}) and then the final state, not {dict(declared.outputs)}")
     if any(names[0] != BATCH for names in outputs):
         raise SuiteError(f"{who}: every output begins with the batch axis {BATCH}")
-    for variant in declared.production:
-        if variant not in (declared.variants or {"": {}}):
-            raise SuiteError(f"{who}: production gives sizes for {variant!r}, which is not a variant ({', '.join(declared.variants)})")
+    if stray := set(declared.production) - set(declared.variants or {"": {}}):
+        raise SuiteError(f"{who}: production gives sizes for {', '.join(stray)}, which is not a variant ({', '.join(declared.variants)})")
     if not declared.regimes:
         raise SuiteError(f"{who}: needs at least one regime")

@@ -102,4 +102,5 @@ bf16_A_log = Mutant(
     why="A_log is read in bfloat16 before the exponential",
     seen_in="state-spaces/mamba#923: A_log exponentiated in the storage dtype",
     edits=_edit("-mx.exp(A_log.astype(mx.float32))", "-mx.exp(A_log.astype(mx.bfloat16)).astype(mx.float32)"),
+    dtypes=("f32",),
 )

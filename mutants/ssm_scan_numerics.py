@@ -11,6 +11,7 @@ bf16_adjoint = Mutant(
     why="the adjoint of the state is kept in bfloat16 from step to step",
     seen_in="fla-org/flash-linear-attention#37 (c39d0ef2; issue #36): state gradient in bf16",
     edits=shared("G = carried + sent", "G = (carried + sent).astype(mx.bfloat16).astype(mx.float32)"),
+    dtypes=("f32",),
 )
 
 bf16_state = Mutant(
@@ -19,6 +20,7 @@ bf16_state = Mutant(
     why="the state is rounded to bfloat16 at every step",
     seen_in="ml-explore/mlx-lm#997 (735a43b2): gate and state rounded to bf16 every step",
     edits=shared("S.append(a * S[-1] + new)", "S.append((a * S[-1] + new).astype(mx.bfloat16).astype(mx.float32))"),
+    dtypes=("f32",),
 )
 
 bf16_carry_between_chunks = Mutant(
@@ -33,6 +35,7 @@ bf16_carry_between_chunks = Mutant(
             "adjoints(carried.astype(mx.bfloat16).astype(mx.float32), dy[begin:end], chunk)",
         )
     },
+    dtypes=("f32",),
 )
 
 bf16_rate = Mutant(
@@ -41,6 +44,7 @@ bf16_rate = Mutant(
     why="A is read in bfloat16",
     seen_in="state-spaces/mamba#923: A_log taken in the storage dtype",
     edits=shared("rate = A.astype(mx.float32)", "rate = A.astype(mx.bfloat16).astype(mx.float32)"),
+    dtypes=("f32",),
 )
 
 bf16_ds = Mutant(
@@ -49,6 +53,7 @@ bf16_ds = Mutant(
     why="the gradient of the initial state goes through bfloat16",
     seen_in="ollama/ollama#15865: state output cast to the activation dtype",
     edits=shared("ds.astype(s.dtype)", "ds.astype(mx.bfloat16).astype(s.dtype)"),
+    dtypes=("f32",),
 )
 
 f16_group_sums = Mutant(
@@ -57,14 +62,16 @@ f16_group_sums = Mutant(
     why="dB and dC are summed over the heads of a group in float16",
     seen_in="ml-explore/mlx commit dec774bad (branch gated-delta-vjp): gradients accumulated in the input dtype",
     edits=shared("heads // groups, N).sum(axis=3)", "heads // groups, N).astype(mx.float16).sum(axis=3)"),
+    dtypes=("f32",),
 )
 
-f16_states_in_dA = Mutant(
+bf16_states_in_dA = Mutant(
     op="ssm_scan",
     defect="dtype-mix",
-    why="the states that the gradient through the decay reads are stored in float16",
+    why="the states that the gradient through the decay reads are stored in bfloat16",
     seen_in="state-spaces/mamba#869 (e85e92d): an operand of lower precision used without a cast",
-    edits=shared("(G * S_before)", "(G * S_before.astype(mx.float16).astype(mx.float32))"),
+    edits=shared("(G * S_before)", "(G * S_before.astype(mx.bfloat16).astype(mx.float32))"),
+    dtypes=("f32",),
 )
 
 state_by_division = Mutant(

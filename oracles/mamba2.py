@@ -44,6 +44,13 @@ def below_the_limit(rng: np.random.Generator, shapes: Shapes) -> dict[str, F64]:
     return _draw(rng, shapes, (-11, -9), (4, 5.5))
 
 
+def near_the_lower_limit(rng: np.random.Generator, shapes: Shapes) -> dict[str, F64]:
+    """Step sizes from 2e-4 to 9e-3 on either side of the lower bound: what a clipped one passes on is as large as what the others do."""
+    inputs = _draw(rng, shapes, (-0.25, 0.25), (3, 4.6))
+    inputs["dt"] += rng.choice([-8.2, -5.6], shapes["dt"])
+    return inputs
+
+
 def above_the_limit(rng: np.random.Generator, shapes: Shapes) -> dict[str, F64]:
     """softplus above the upper bound everywhere: the step size is the bound, and dt and dt_bias have no gradient."""
     return _draw(rng, shapes, (105, 120), (-7, -5))
@@ -104,6 +111,7 @@ def sparse(rng: np.random.Generator, shapes: Shapes) -> dict[str, F64]:
         "long-memory": long_memory,
         "gate-zero": gate_zero,
         "below-the-limit": below_the_limit,
+        "near-the-lower-limit": near_the_lower_limit,
         "above-the-limit": above_the_limit,
         "both-limits": both_limits,
         "large-bias": large_bias,

@@ -103,8 +103,9 @@ def separation(band: Band) -> float | None:
 
 def replay(run: Run, kernel: str, case: str, mutant: str = "", check: str = "") -> list[str]:
     """The command that makes this one comparison, or this check, again, with the suites that the run was told of."""
-    which = ["--mutants", mutant] if mutant else ["--checks", check] if check else []
-    return ["gradcheck", "run", "--op", run.op, "--kernel", kernel, *which, "--cases", case, *_carried(run.command)]
+    if check:
+        return ["gradcheck", "run", "--op", run.op, "--kernel", kernel, "--checks", check, "--cases", case, *_carried(run.command)]
+    return ["gradcheck", "replay", case, "--kernel", kernel, *(["--mutant", mutant] if mutant else []), *_carried(run.command)]
 
 
 def _carried(asked: str) -> list[str]:

@@ -105,11 +105,8 @@ def _headline(run: Run) -> Table:
 def _statements(run: Run) -> Iterator[tuple[str, Text]]:
     for reason in run.reasons:
         yield "because", say((line(reason), "red" if run.exit_code is ExitCode.WRONG else "yellow"))
-    for kernel in kernels(run):
-        yield "checked", _checked(run, kernel)
-    for kernel in kernels(run):
-        if (tally := tallies(run, kernel)) is not None:
-            yield "checks", tally
+    yield from (("checked", _checked(run, kernel)) for kernel in kernels(run))
+    yield from (("checks", tally) for kernel in kernels(run) if (tally := tallies(run, kernel)) is not None)
     for kernel, reason in run.not_run.items():
         yield "not run", say((f"{line(kernel)}: {line(reason)}", "yellow"))
     endings = [(verdict.outcome, _ending(verdict)) for verdict in run.verdicts]

@@ -3,7 +3,8 @@
     tolerance = min(k noise, sqrt(noise defect))
 
 The first term keeps a coarse catalogue of defects from admitting a defect of 0.1 %, the second keeps the tolerance in the middle of a
-narrow gap. A gradient has no band, and the run is inconclusive, where by every metric the tolerance exceeds a third of the defect.
+narrow gap. The run is inconclusive about a mutant that no gradient shows by at least ROOM times its tolerance, and about a gradient in
+which a spliced defect does not.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ def bands(
 def planted(mutated: Sequence[Evidence], noise: Table) -> Defects:
     """The weakest mutant of each quantity and metric: the minimum over mutants and branches of the maximum over cases.
 
-    A mutant counts for the quantities that it moves beyond noise; one that moves none has survived, and is no measure of anything.
+    A mutant counts for the quantities that it moves well beyond noise, by ROOM times the tolerance. One that moves a gradient less is no
+    defect of that gradient: it shows elsewhere, or the run is inconclusive about it (`gate`).
     """
     groups: dict[tuple[str, str], list[Measurement]] = {}
     for one in mutated:
@@ -87,7 +89,7 @@ def planted(mutated: Sequence[Evidence], noise: Table) -> Defects:
     for (name, _), measurements in groups.items():
         for key, size in _largest(measurements).items():
             quantity, metric = key
-            if size > FACTOR * noise[quantity][metric] and (key not in weakest or size < weakest[key][0]):
+            if size > ROOM * FACTOR * noise[quantity][metric] and (key not in weakest or size < weakest[key][0]):
                 weakest[key] = size, name
     return weakest
 

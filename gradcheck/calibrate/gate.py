@@ -116,6 +116,13 @@ def _inconclusive(verdicts: Sequence[Verdict], kills: Sequence[MutantVerdict], b
         for row in kills
         if row.outcome in {Outcome.TIMEOUT, Outcome.CRASHED}
     ]
+    out += [
+        f"mutant {row.mutant} on {row.kernel} {row.variant}: killed at {row.margin:.3g} times the tolerance of {row.quantity}; "
+        f"{ROOM:g} times room is needed to tell it from noise"
+        for row in kills
+        if row.outcome is Outcome.KILLED and row.form == "full" and row.mutant not in {CANARY, NULL}
+        if row.margin is not None and not (row.margin >= ROOM)
+    ]
     for (kernel, dtype, quantity), band in unseparated(bands).items():
         out.append(
             f"{quantity} on {kernel} ({dtype}): no tolerance separates noise {band.noise:.3g} from the defect {band.weakest} at "

@@ -57,10 +57,9 @@ def judge(evidence: Evidence, tolerances: Tolerances) -> Verdict:
         # What is unviable in a mutant is plainly wrong in a clean kernel.
         outcome = Outcome.FAILED if evidence.status == "unviable" else _UNMEASURED[evidence.status]
         return Verdict(evidence.item, outcome, evidence.detail, evidence)
-    if evidence.notes:
-        return Verdict(evidence.item, Outcome.FAILED, "; ".join(evidence.notes), evidence)
-    if evidence.item.check:
-        return Verdict(evidence.item, Outcome.PASSED, evidence.detail, evidence)
+    if evidence.notes or evidence.item.check:  # a check has no measurements: it holds, or it has noted what is violated
+        outcome = Outcome.FAILED if evidence.notes else Outcome.PASSED
+        return Verdict(evidence.item, outcome, "; ".join(evidence.notes) or evidence.detail, evidence)
     failed = [m for m in evidence.measurements if not within(m, tolerances)]
     if failed:
         return Verdict(evidence.item, Outcome.FAILED, "; ".join(_say(m, tolerances) for m in failed), evidence)

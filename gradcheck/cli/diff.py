@@ -85,9 +85,9 @@ def _text(found: Change) -> Iterator[str]:
         f"of {found.common} verdicts on the same case, changed": [flip for flip in found.flips if not flip.mutant],
         "mutants that end otherwise": [flip for flip in found.flips if flip.mutant],
     }.items():
-        rows = [{k: v for k, v in asdict(flip).items() if k != "mutant" or v} for flip in flips]
+        rows: list[dict[str, object]] = [{k: v for k, v in asdict(flip).items() if k != "mutant" or v} for flip in flips]
         yield from _section(f"{title}: {len(flips)}", rows)
-    moved = [
+    moved: list[dict[str, object]] = [
         {
             "kernel": move.kernel,
             "dtype": move.dtype,

@@ -15,7 +15,8 @@ from gradcheck._verdict import CANARY, NULL, ExitCode, Outcome
 from gradcheck.cli.output import PIPE_WIDTH, columns, emit, printable
 
 if TYPE_CHECKING:
-    from gradcheck.engine.closeup import Closeup, Element, View
+    from gradcheck.engine.closeup import Closeup
+    from gradcheck.engine.view import Element, View
 
 TIME, BATCH = "T", "B"  # as in gradcheck.numerics.recurrence, which loads NumPy
 _BARS = "▁▂▃▄▅▆▇█"
@@ -61,26 +62,22 @@ def command(  # noqa: PLR0913 - each is an option
     return status(seen)
 
 
+_STATUS = {
+    **dict.fromkeys((Outcome.PASSED, Outcome.PASSED_ZERO, Outcome.KILLED, Outcome.EQUIVALENT, Outcome.HARMLESS), ExitCode.OK),
+    Outcome.FAILED: ExitCode.WRONG,
+    Outcome.CRASHED: ExitCode.WRONG,
+    Outcome.UNVIABLE: ExitCode.WRONG,
+    Outcome.UNINFORMATIVE: ExitCode.NOTHING,
+    Outcome.SURVIVED: ExitCode.SURVIVORS,
+}
+_OF_MUTANT = {Outcome.CRASHED: ExitCode.INCONCLUSIVE, Outcome.UNVIABLE: ExitCode.ROTTEN}
+_OF_CONTROL = {(NULL, Outcome.SURVIVED): ExitCode.OK, (NULL, Outcome.KILLED): ExitCode.ROTTEN, (CANARY, Outcome.SURVIVED): ExitCode.ROTTEN}
+
+
 def status(seen: Closeup) -> ExitCode:
     """The exit status, as `gradcheck run` would give it for this comparison alone."""
-    mutant = seen.item.mutant
-    match seen.outcome:
-        case Outcome.PASSED | Outcome.PASSED_ZERO | Outcome.EQUIVALENT | Outcome.HARMLESS:
-            return ExitCode.OK
-        case Outcome.KILLED:
-            return ExitCode.ROTTEN if mutant == NULL else ExitCode.OK
-        case Outcome.SURVIVED:
-            return {NULL: ExitCode.OK, CANARY: ExitCode.ROTTEN}.get(mutant, ExitCode.SURVIVORS)
-        case Outcome.UNVIABLE if mutant:
-            return ExitCode.ROTTEN
-        case Outcome.CRASHED if mutant:
-            return ExitCode.INCONCLUSIVE
-        case Outcome.FAILED | Outcome.CRASHED | Outcome.UNVIABLE:
-            return ExitCode.WRONG
-        case Outcome.UNINFORMATIVE:
-            return ExitCode.NOTHING
-        case _:
-            return ExitCode.INCONCLUSIVE
+    usual = {**_STATUS, **(_OF_MUTANT if seen.item.mutant else {})}.get(seen.outcome, ExitCode.INCONCLUSIVE)
+    return _OF_CONTROL.get((seen.item.mutant, seen.outcome), usual)
 
 
 def pytest_function(case: str, kernel: str, *, mutant: str = "", suites: Sequence[str] = (), forward_only: bool = False) -> str:

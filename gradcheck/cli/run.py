@@ -39,9 +39,7 @@ def _names(_: click.Context, __: click.Parameter, value: tuple[str, ...]) -> tup
     help="A kernel of the op, or `package.module:attr` or `path/file.py:attr`; may be repeated. Without it: all that can run here.",
 )
 @click.option("--mutants", metavar="all|none|NAME,…", default="none", show_default=True, help="Which defects to plant.")
-@click.option(
-    "--checks", metavar="all|none|NAME,…", default="all", show_default=True, help="Which checks that need no tolerance to make."
-)
+@click.option("--checks", metavar="all|none|NAME,…", default="all", show_default=True, help="Which checks that need no tolerance to make.")
 @click.option("--dims", metavar="TEXT", default="", help="Fix sizes and branch, as in `T=65,H=4,mamba2`.")
 @click.option(
     "--dtype", "dtypes", metavar="f32,…", multiple=True, callback=_names, help="f32, f16, bf16; without it: all the kernel claims."
@@ -67,6 +65,7 @@ def _names(_: click.Context, __: click.Parameter, value: tuple[str, ...]) -> tup
     help="Memory limit for one worker.",
 )
 @click.option("--suite", "suites", metavar="PATH", multiple=True, help="A folder with oracles/, mutants/ or reports/; may be repeated.")
+@click.option("--matrix", is_flag=True, help="Run every mutant at every case, instead of until it has been seen.")
 @click.option("--forward-only", is_flag=True, help="Check the outputs alone; the headline says that no gradient was checked.")
 @click.option(
     "--oracle",

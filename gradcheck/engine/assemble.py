@@ -71,6 +71,10 @@ def assemble(  # noqa: PLR0913 - all that a run is made of
             skipped += len(subject.mutant_items())
             if subject.mutants:
                 said.append(f"the mutants of {name} were not run: the kernel itself is wrong")
+        else:
+            run = {one.item for one in mutated}
+            over = settled(subject, [*clean, *mutated], limits)
+            skipped += sum(item not in run and group_of(item) in over for item in subject.mutant_items())
     done = len(evidence)
     code, reasons = gate(
         verdicts,
@@ -99,6 +103,24 @@ def assemble(  # noqa: PLR0913 - all that a run is made of
         reasons=reasons,
         checks=tuple(checks),
     )
+
+
+def settled(subject: Subject, evidence: Sequence[Evidence], limits: Mapping[str, Tolerances]) -> set[tuple[str, str]]:
+    """(mutant, branch) of those whose verdict no further case can change, or need change.
+
+    A mutant has been seen in every form of the defect; one that is declared equivalent or harmless has not been, at the first cases.
+    """
+    mine = [one for one in evidence if one.item.kernel == subject.kernel.name]
+    mutated = [one for one in mine if one.item.mutant in subject.mutants]
+    clean = [one for one in mine if not one.item.mutant and not one.item.check]
+    rows = kill_table(mutated, subject.mutants, limits, {}, clean)
+    done = {Outcome.KILLED, Outcome.EQUIVALENT, Outcome.HARMLESS}
+    return {(row.mutant, row.variant) for row in rows} - {(row.mutant, row.variant) for row in rows if row.outcome not in done}
+
+
+def group_of(item: WorkItem) -> tuple[str, str]:
+    """(mutant, branch) of an item: a row of the kill table."""
+    return item.mutant, Case.parse(item.case).variant
 
 
 def not_sound(verdicts: Sequence[Verdict]) -> bool:

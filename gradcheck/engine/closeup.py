@@ -4,77 +4,30 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-
-import numpy as np
 
 from gradcheck._case import Case
 from gradcheck._errors import GradcheckError, StaleMutant, SuiteError, UsageError, unknown
 from gradcheck._mutant import Mutant
 from gradcheck._op import Op
-from gradcheck._truth import F64, Quantity, Truth
-from gradcheck._verdict import CANARY, NULL, Evidence, Measurement, Outcome, WorkItem
-from gradcheck.calibrate.judge import judge, within
+from gradcheck._truth import Truth
+from gradcheck._verdict import CANARY, NULL, Evidence, Outcome, WorkItem
+from gradcheck.calibrate.judge import judge
 from gradcheck.calibrate.noise import FACTOR, Table, noise_table
 from gradcheck.engine.assemble import carried
-from gradcheck.engine.call import Call, Got, NoBackward, call, canary
+from gradcheck.engine.call import Call, NoBackward, call, canary
 from gradcheck.engine.execute import Job, Prepare, Probe, Source, describe, kernel_of, op_of, prepare, probe
 from gradcheck.engine.measure import measure
 from gradcheck.engine.mutate import copy_with_edit
 from gradcheck.engine.plan import Plan, Request, Subject, make_plan
 from gradcheck.engine.published import read_published
 from gradcheck.engine.truth import cases_of, know, lookup
-from gradcheck.numerics.dtypes import DTYPES
-from gradcheck.numerics.metrics import compare, rounding_unit
+from gradcheck.engine.view import View, view_of
 from gradcheck.process import Died, Done, Limits, run_all
 from gradcheck.suite import Suite, find_op, load
 
-WORST = 5
-"""Elements that are shown of each output and gradient."""
-
 GIB = 2**30
-
-
-@dataclass(frozen=True, slots=True)
-class Element:
-    """One element: what the kernel returned, and what it should have been, give or take the oracle's own error.
-
-    `off` is the distance between the two, less that error, in rounding units; None where the kernel's value is not finite.
-    """
-
-    index: tuple[int, ...]
-    got: float
-    want: float
-    error: float
-    off: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """One output or gradient.
-
-    Args:
-        measurement: its metrics, as in a run.
-        tolerances: by metric, in rounding units.
-        elements: the worst ones, worst first.
-        slices: per axis, the error of each index by the metric `slice`; None is not finite.
-    """
-
-    measurement: Measurement
-    tolerances: Mapping[str, float] = field(hash=False)
-    elements: tuple[Element, ...] = ()
-    slices: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict, hash=False)
-
-    @property
-    def passed(self) -> bool:
-        """Whether noise explains it."""
-        return within(self.measurement, {self.measurement.quantity: self.tolerances})
-
-    def out(self, axis: str) -> tuple[int, ...]:
-        """The indices along an axis whose slice is out of the noise."""
-        limit = self.tolerances["slice"]
-        return tuple(i for i, ratio in enumerate(self.slices[axis]) if ratio is None or not (ratio <= limit))
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +133,8 @@ def _one_mutant(suite: Suite, op: str, name: str) -> str:
 
 
 def _subject(plan: Plan, case: Case, mutant: str) -> Subject:
-    for kernel, why in plan.absent.items():
-        raise UsageError(f"kernel {kernel} cannot run here: it {why}")
+    for name, why in plan.absent.items():
+        raise UsageError(f"kernel {name} cannot run here: it {why}")
     (subject,) = plan.subjects
     kernel = subject.kernel
     if not subject.cases or case.variant not in (kernel.variants or (case.variant,)):
@@ -265,7 +218,7 @@ def _seen(op: Op, item: WorkItem, attempt: _Attempt, tolerances: Mapping[str, Ma
     verdict = judge(Evidence(item, "measured", measured, notes=got.notes), tolerances)
     wanted = attempt.truth.quantities()
     views = tuple(
-        _view(m, one, wanted[m.quantity], case.dtype, tolerances[m.quantity])
+        view_of(m, one, wanted[m.quantity], case.dtype, tolerances[m.quantity])
         for m, one in zip(measured, (*got.outputs, *got.gradients), strict=False)
     )
     return Closeup(item, verdict.outcome, verdict.why, attempt.truth.oracle, origin, views)
@@ -278,30 +231,3 @@ def _of_mutant(seen: Closeup, mutant: Mutant | None) -> Closeup:
     if mutant is None or mutant.expect == "killed":
         return replace(seen, outcome=Outcome.SURVIVED)
     return replace(seen, outcome=Outcome.EQUIVALENT if mutant.expect == "equivalent" else Outcome.HARMLESS, why=mutant.reason)
-
-
-def _view(measurement: Measurement, got: Got, want: Quantity, dtype: str, tolerances: Mapping[str, float]) -> View:
-    if got.value is None or not np.isfinite(want.value).all():
-        return View(measurement, tolerances)
-    unit = rounding_unit(want.majorant, DTYPES[dtype])
-    slices = compare(got.value, want.value, want.error, unit, measurement.axes).slices
-    return View(
-        measurement,
-        tolerances,
-        _worst(got.value, want, unit),
-        {axis: tuple(_finite(float(ratio)) for ratio in ratios) for axis, ratios in slices.items()},
-    )
-
-
-def _worst(got: F64, want: Quantity, unit: F64) -> tuple[Element, ...]:
-    off = np.maximum(np.abs(got - want.value) - want.error, 0.0) / unit
-    rank = np.where(np.isfinite(got), off, np.inf)
-    order = np.argsort(-rank, axis=None, kind="stable")[:WORST]
-    indices = [tuple(int(i) for i in np.unravel_index(flat, got.shape)) for flat in order]
-    return tuple(
-        Element(i, float(got[i]), float(want.value[i]), float(want.error[i]), _finite(float(off[i]))) for i in indices if rank[i] > 0
-    )
-
-
-def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None

@@ -14,6 +14,7 @@ from gradcheck._kernel import Kernel
 from gradcheck._op import Op
 from gradcheck._verdict import CANARY, Evidence, WorkItem
 from gradcheck.calibrate.judge import Tolerances
+from gradcheck.engine.arrays import is_object
 from gradcheck.engine.call import NoBackward, call, canary
 from gradcheck.engine.checks import CHECKS, Bench
 from gradcheck.engine.measure import measure
@@ -139,6 +140,8 @@ def probe(ask: Probe) -> str:
         kernel = load_target(ask.target, folder=Path(ask.source.cwd))
     except (UsageError, StaleMutant) as error:
         return str(error)
+    if not (callable(kernel) or is_object(kernel) or isinstance(kernel, Op)):
+        return f"kernel {ask.target!r} is of type {type(kernel).__name__}: neither a callable nor an object with `forward` and `vjp`"
     op = op_of(ask.source, ask.op)
     if isinstance(kernel, Op) or kernel is op.step or _code(kernel) == _code(op.step):
         return f"kernel {ask.target!r} is the reference itself: an oracle cannot check itself. Name an implementation of {op.name} instead."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,6 +26,11 @@ SENTINEL_CASES = 2
 """Cases per branch and dtype on which canary and null mutant are run: they either work or they do not."""
 
 
+WAVES = {"f32": (4, 16), "f16": (2,), "bf16": (2,)}
+"""Cases per branch after which a mutant that has been seen in every form is left alone: most defects show at once, and the grid
+begins with cases that are spread over it. `--matrix` runs all of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """What a user asks for. Plain data: it is written into the run folder, and a resumed run reads it back.
@@ -41,6 +47,7 @@ class Request:
         suites: folders of suites beside the built-in one.
         forward_only: check outputs only.
         checks: of those that need no tolerance: `none`, `all`, or names with commas.
+        matrix: run every mutant at every case, instead of until it has been seen.
         published: judge by the published bands where there are any; `calibrate` does not.
     """
 
@@ -57,6 +64,7 @@ class Request:
     memory: float = 8.0
     suites: tuple[str, ...] = ()
     forward_only: bool = False
+    matrix: bool = False
     published: bool = True
     checks: str = "none"
 
@@ -96,18 +104,26 @@ class Subject:
         return [WorkItem(case.op, self.kernel.name, str(case)) for case in self.cases]
 
     def mutant_items(self) -> list[WorkItem]:
-        """Canary and null mutant at a few cases, then every mutant at every case of its branches. None if no gradient is checked."""
+        """Every item of `waves`, one wave after the other."""
+        return [item for wave in self.waves() for item in wave]
+
+    def waves(self) -> list[list[WorkItem]]:
+        """Canary and null mutant at a few cases and every mutant at the first cases; then every mutant at the others, in waves.
+
+        A mutant is run at the cases of its branches and dtypes only. Nothing is run if no gradient is checked.
+        """
         if self.forward_only:
             return []
         few = self._few()
         guards = (CANARY,) if self.stranger else (CANARY, NULL)
-        items = [WorkItem(case.op, self.kernel.name, str(case), name) for name in guards for case in few]
-        return items + [
-            WorkItem(case.op, self.kernel.name, str(case), name)
-            for name, mutant in self.mutants.items()
-            for case in self.cases
-            if case.variant in (mutant.variants or (case.variant,))
-        ]
+        waves = [[WorkItem(case.op, self.kernel.name, str(case), name) for name in guards for case in few]]
+        by_wave = _in_waves(self.cases)
+        waves += [[] for _ in range(max(by_wave.values(), default=0))]
+        for name, mutant in self.mutants.items():
+            for case in self.cases:
+                if case.variant in (mutant.variants or (case.variant,)) and case.dtype in (mutant.dtypes or (case.dtype,)):
+                    waves[by_wave[case]].append(WorkItem(case.op, self.kernel.name, str(case), name))
+        return waves
 
     def _few(self) -> list[Case]:
         taken: dict[tuple[str, str], list[Case]] = {}
@@ -116,6 +132,17 @@ class Subject:
             if len(group) < SENTINEL_CASES:
                 group.append(case)
         return [case for group in taken.values() for case in group]
+
+
+def _in_waves(cases: Sequence[Case]) -> dict[Case, int]:
+    """The wave of each case: by its rank among those of its branch and dtype."""
+    ranks: Counter[tuple[str, str]] = Counter()
+    out = {}
+    for case in cases:
+        rank = ranks[case.variant, case.dtype]
+        ranks[case.variant, case.dtype] += 1
+        out[case] = sum(rank >= limit for limit in WAVES[case.dtype])
+    return out
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from gradcheck.calibrate.judge import judge
 from gradcheck.calibrate.noise import Table, noise_table, tolerances
 from gradcheck.calibrate.published import Published
 from gradcheck.engine import store
-from gradcheck.engine.assemble import Noises, assemble, carried, noise_for, not_running, not_sound, planned_items
+from gradcheck.engine.assemble import Noises, assemble, carried, group_of, noise_for, not_running, not_sound, planned_items, settled
 from gradcheck.engine.cache import source_digest
 from gradcheck.engine.environment import environment
 from gradcheck.engine.execute import Job, Prepare, Probe, Source, execute, prepare, probe
@@ -127,7 +127,7 @@ def _go(context: _Context) -> Run:
     running = [subject for subject in context.plan.subjects if not not_running(_judged(context, subject, noises))]
     _stage(context, "checks", [(subject, item) for subject in running for item in subject.checks], noises)
     sound = [subject for subject in context.plan.subjects if not not_sound(_judged(context, subject, noises, checks=True))]
-    _stage(context, "mutants", [(subject, item) for subject in sound for item in _mutant_items(context, subject)], noises)
+    _mutants(context, sound, noises)
     finished = assemble(
         context.plan,
         [context.done[item] for item in context.folder.plan.items if item in context.done],
@@ -161,11 +161,8 @@ def command_of(request: Request) -> str:
         if getattr(request, name) != getattr(plain, name):
             words += [f"--{name}", str(getattr(request, name))]
     words += ["--checks", request.checks] if request.checks != "all" else []
-    return shlex.join(words + (["--forward-only"] if request.forward_only else []))
-
-
-def _mutant_items(context: _Context, subject: Subject) -> list[WorkItem]:
-    return [] if context.request.forward_only else subject.mutant_items()
+    words += [option for option, on in {"--matrix": request.matrix, "--forward-only": request.forward_only}.items() if on]
+    return shlex.join(words)
 
 
 def _sources(plan: Plan, suite: Suite, request: Request) -> str:
@@ -237,6 +234,19 @@ def _stage(context: _Context, stage: Literal["kernels", "checks", "mutants"], wo
         context.folder.append(evidence, _outcome(subjects[job.item.kernel], evidence, noises))
         finished += 1
         context.tell(Progress(stage, finished, len(work), f"{job.item.kernel} {job.item.mutant or job.item.check} {job.item.case}"))
+
+
+def _mutants(context: _Context, sound: Sequence[Subject], noises: Noises) -> None:
+    """Run the mutants wave by wave; those that have been seen in every form need no further wave."""
+    waves = {subject.kernel.name: subject.waves() for subject in sound}
+    for number in range(max(map(len, waves.values()), default=0)):
+        work = []
+        for subject in sound:
+            limits = {dtype: tolerances(noise_for(subject, dtype, noises)) for dtype in dict.fromkeys(case.dtype for case in subject.cases)}
+            over = set() if context.request.matrix else settled(subject, list(context.done.values()), limits)
+            wave = waves[subject.kernel.name][number : number + 1]
+            work += [(subject, item) for items in wave for item in items if item in context.done or group_of(item) not in over]
+        _stage(context, "mutants", work, noises)
 
 
 def _pool(context: _Context, function: Callable[[Ask], object], asks: Sequence[Ask]) -> Iterable[tuple[Ask, Done | Died]]:

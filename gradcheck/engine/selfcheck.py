@@ -139,7 +139,8 @@ def self_check(request: SelfRequest, *, folder: Path, tell: Callable[[Progress],
     items = [item for subject in plan.subjects for item in (*subject.clean_items(), *subject.mutant_items())]
     jobs = [SelfJob(_job(plan, item, source, folder / "self" / "mutants"), setting.stencil, setting.step) for item in items]
     evidence = list(_measured(jobs, request.jobs or os.cpu_count() or 1, limits, folder / "self" / "logs", tell))
-    evidence.sort(key=lambda one: items.index(one.item))
+    order = {item: number for number, item in enumerate(items)}
+    evidence.sort(key=lambda one: order[one.item])
     found = rows(evidence, {name: mutant for subject in plan.subjects for name, mutant in subject.mutants.items()}, gradients, tolerance)
     stale = [text for subject in plan.subjects for text in subject.stale.values()]
     code, reasons = gate(found, stale, plan.absent, tolerance)

@@ -17,6 +17,7 @@ from gradcheck._kernel import Kernel
 from gradcheck._mutant import Edit, Expect, Mutant
 from gradcheck._op import Op
 from gradcheck._verdict import CANARY, NULL
+from gradcheck.numerics.dtypes import DTYPES
 from gradcheck.numerics.taint import check_lanes, check_linear
 from gradcheck.suite._locate import Package, find_module, kernel_package
 from gradcheck.suite._suite import Suite
@@ -160,6 +161,10 @@ def _mutant(mutant: Mutant, suite: Suite, packages: Packages) -> Found:
     if not mutant.edits:
         yield "rule", "edits no kernel"
     if mutant.op in suite.ops:
+        known = {"variant": suite.ops[mutant.op].variants, "dtype": DTYPES}
+        for kind, name in (*(("variant", name) for name in mutant.variants), *(("dtype", name) for name in mutant.dtypes)):
+            if name not in known[kind]:  # it would be run nowhere, in silence
+                yield "missing", str(unknown(f"{kind} of {mutant.op}", name, known[kind]))
         yield from _edits(mutant, suite.ops[mutant.op], packages)
     else:
         yield "missing", str(unknown("op", mutant.op, suite.ops))

@@ -9,6 +9,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,7 @@ from typing import Any
 import filelock
 import pytest
 
+import gradcheck
 from gradcheck.cli import main
 
 TESTDATA = Path(__file__).parents[1] / "testdata"
@@ -68,6 +71,23 @@ class Ran:
 
 
 Cli = Callable[..., Ran]
+
+
+def start(folder: Path, *args: str) -> subprocess.Popen[str]:
+    """The command as a shell starts it: in a process, and process group, of its own."""
+    code = "import sys; from gradcheck.cli import main; sys.exit(main())"
+    environment = {**os.environ, "PYTHONPATH": str(Path(gradcheck.__file__).parents[1])}
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", code, *args], cwd=folder, env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+
+
+def shell(folder: Path, *args: str) -> Ran:
+    """As `start`, to its end."""
+    process = start(folder, *args)
+    out, err = process.communicate(timeout=240)
+    return Ran(process.returncode, out, err)
 
 
 def run_ids(folder: Path) -> list[str]:

@@ -12,7 +12,7 @@ from gradcheck.suite._roots import builtin_root
 
 from .conftest import edit
 
-LEAKY = ("run", "--op", "leaky_scan", "--kernel", "plain", "--dtype", "f32", "--cases", "6", "--json")
+LEAKY = ("run", "--op", "leaky_scan", "--kernel", "plain", "--dtype", "f32", "--cases", "6", "--checks", "none", "--json")
 ONE = "leaky_scan/B2,T5,D7/f32/uniform"
 
 
@@ -100,7 +100,7 @@ def test_an_ambiguous_mutant_rots_the_suite(cli, hello):
     edit(hello / "mutants" / "leaky_scan.py", {'Edit("leaky.py", "carried = a * G", "carried = G")': 'Edit("leaky.py", "carried", "curried")'})
     ran = cli(*LEAKY, "--mutants", "drop_decay")
     assert ran.code == ExitCode.ROTTEN
-    assert "matches 3 places" in ran.report
+    assert "matches 4 places" in ran.report
 
 
 @pytest.mark.parametrize("text", ["carried = = G", "carried = undefined", "raise ImportError"])
@@ -160,8 +160,7 @@ def test_a_checker_that_has_gone_blind_is_told_by_its_canary(cli, hello, monkeyp
 
 def test_kills_mean_nothing_where_an_edit_that_changes_nothing_is_killed(cli, hello):
     """A kernel that goes wrong by being copied."""
-    text = 'if "runs" in __file__:\n            G = G * 2'
-    edit(hello / "hello" / "leaky.py", {"G = carried + dy[:, t]": f"G = carried + dy[:, t]\n            {text}"})
+    edit(hello / "hello" / "leaky.py", {"G = carried + dy[:, t]": 'G = (carried + dy[:, t]) * (2 if "/runs/" in __file__ else 1)'})
     ran = cli(*LEAKY, "--mutants", "all")
     assert ran.code == ExitCode.ROTTEN
     assert "the null mutant (an edit that changes nothing) did not survive" in ran.report

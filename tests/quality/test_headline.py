@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
-import gradcheck
 from gradcheck import ExitCode
 
-from .conftest import STRANGERS, edit
+from .conftest import STRANGERS, edit, shell
 
 GRADIENTS = ("s", "x", "dt", "A", "B", "C")
 MUTANTS = ("drop_dA_path", "seed_ds_with_zeros", "drop_y_in_dS", "previous_state_in_dC", "drop_softplus_slope")
 
 
 def test_the_main_job_kills_five_mutants_in_both_branches_and_prints_the_separation_of_six_gradients(cli):
-    ran = cli("run", "--op", "ssm_scan", "--mutants", "all", "--cases", "4", "--dtype", "f32", "--json")
+    ran = cli("run", "--op", "ssm_scan", "--mutants", "all", "--cases", "4", "--dtype", "f32", "--checks", "none", "--json")
     assert ran.code == ExitCode.OK, ran.err
     for mutant in MUTANTS:
         for branch in ("mamba1", "mamba2"):
@@ -52,7 +47,7 @@ def test_where_no_kernel_can_run_nothing_was_checked(cli, hello):
 
 
 def test_a_stranger_is_judged_by_the_op_and_says_so_and_that_no_mutants_apply(cli):
-    ran = cli("run", "--op", "ssm_scan", "--kernel", f"{STRANGERS / 'numpy_object.py'}:scan", "--cases", "4", "--mutants", "all")
+    ran = cli("run", "--op", "ssm_scan", "--kernel", f"{STRANGERS / 'numpy_object.py'}:scan", "--cases", "4", "--mutants", "all", "--checks", "none")
     assert ran.code == ExitCode.OK, ran.out
     assert "band: op-level for" in ran.report
     assert "no mutants apply to" in ran.report
@@ -71,20 +66,14 @@ def test_with_json_stdout_is_one_json_document_and_nothing_else(here):
         "        print('loud'); os.system('echo louder'); return right.vjp(inputs, cotangents)\n"
         "scan = Loud()\n"
     )
-    done = command(here, "run", "--op", "ssm_scan", "--kernel", "loud.py:scan", "--cases", "1", "--dims", "T=5", "--json")
-    assert json.loads(done.stdout)["exit_code"] == done.returncode
-    assert "loud" not in done.stdout.replace("loud.py", "")
-    assert done.stdout.count("\n") == 1
-    assert "loud.py:scan agrees with the truth" in " ".join(done.stderr.split())
+    done = shell(here, "run", "--op", "ssm_scan", "--kernel", "loud.py:scan", "--cases", "1", "--dims", "T=5", "--checks", "none", "--json")
+    assert json.loads(done.out)["exit_code"] == done.code
+    assert "loud" not in done.out.replace("loud.py", "")
+    assert done.out.count("\n") == 1
+    assert "loud.py:scan agrees with the truth" in " ".join(done.err.split())
 
 
 def test_with_json_an_error_leaves_stdout_empty(here):
-    done = command(here, "run", "--op", "ssm_scn", "--json")
-    assert (done.returncode, done.stdout) == (ExitCode.USAGE, "")
-    assert "did you mean 'ssm_scan'?" in done.stderr
-
-
-def command(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    code = "import sys; from gradcheck.cli import main; sys.exit(main())"
-    environment = {**os.environ, "PYTHONPATH": str(Path(gradcheck.__file__).parents[1])}
-    return subprocess.run([sys.executable, "-P", "-c", code, *args], cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = shell(here, "run", "--op", "ssm_scn", "--json")
+    assert (done.code, done.out) == (ExitCode.USAGE, "")
+    assert "did you mean 'ssm_scan'?" in done.err

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from gradcheck._case import Case
 from gradcheck._op import Op
@@ -15,7 +16,9 @@ from gradcheck.engine.call import Got, call
 from gradcheck.engine.measure import measure, quantity_axes
 from gradcheck.engine.problem import Problem
 from gradcheck.engine.truth import answer
-from gradcheck.numerics.recurrence import BATCH, TIME, Axes, Recurrence
+from gradcheck.numerics.recurrence import Axes, Recurrence
+
+Mask = npt.NDArray[np.bool_]
 
 SHOWN = 3
 """Sentences that one check says; what else it found is counted."""
@@ -137,13 +140,13 @@ class Bench:
         return replace(self.case, seed=seed, dims=tuple((axis, sizes.get(axis, size)) for axis, size in self.case.dims))
 
 
-def unequal(axes: Axes, want: F64, got: F64, where: F64 | None = None) -> str:
+def unequal(axes: Axes, want: F64, got: F64, where: Mask | None = None) -> str:
     """How two arrays differ that must be equal bit by bit (0 and -0 are, and NaN and NaN), or nothing; `where` masks what is compared."""
     if want.shape != got.shape:
         return f"has shape {got.shape} instead of {want.shape}"
     wrong = ~((want == got) | (np.isnan(want) & np.isnan(got)))
     if where is not None:
-        wrong &= where.astype(bool)
+        wrong &= where
     if not wrong.any():
         return ""
     gap = np.nan_to_num(np.abs(np.where(wrong, got - want, 0.0)), nan=np.inf)
@@ -174,18 +177,3 @@ def repeated(bench: Bench) -> tuple[Result, tuple[str, ...]]:
     first = bench.call()
     wrong = differences(bench, first, bench.call())
     return first, few([f"not told: the same call twice differs: {text}" for text in wrong.values()])
-
-
-__all__ = [
-    "BATCH",
-    "SHOWN",
-    "TIME",
-    "Bench",
-    "Found",
-    "Result",
-    "differences",
-    "few",
-    "repeated",
-    "size_of",
-    "unequal",
-]

@@ -59,8 +59,9 @@ def items(op: Op, kernel: str, cases: Sequence[Case], checks: Iterable[Check], *
 
 
 def _few(op: Op, cases: Sequence[Case]) -> list[Case]:
-    """The longest case within the budget and the smallest one, of those with the most axes longer than 1: a row alone, or one step,
-    has nothing to be independent of.
+    """The longest case within the budget, and the smallest.
+
+    Of those with the most axes longer than 1, since a row alone, or one step, has nothing to be independent of.
     """
 
     def cost(case: Case) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gradcheck.engine.checks.bench import TIME, Bench, Found, differences, few, size_of
+from gradcheck.engine.checks.bench import Bench, Found, differences, few, size_of
 from gradcheck.engine.problem import draw
+from gradcheck.numerics.recurrence import TIME
 
 
 def determinism(bench: Bench) -> Found:

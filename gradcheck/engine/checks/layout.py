@@ -6,9 +6,10 @@ import numpy as np
 
 from gradcheck._truth import F64
 from gradcheck.engine.arrays import LAYOUTS
-from gradcheck.engine.checks.bench import BATCH, Bench, Found, few, repeated, size_of
+from gradcheck.engine.checks.bench import Bench, Found, few, repeated, size_of
 from gradcheck.engine.checks.same import same
 from gradcheck.engine.problem import Problem
+from gradcheck.numerics.recurrence import BATCH
 
 
 def layout(bench: Bench) -> Found:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from gradcheck._truth import F64
-from gradcheck.engine.checks.bench import BATCH, Bench, Found, few, repeated, size_of
+from gradcheck.engine.checks.bench import Bench, Found, few, repeated, size_of
 from gradcheck.engine.checks.same import same
-from gradcheck.numerics.recurrence import Axes
+from gradcheck.numerics.recurrence import BATCH, Axes
 
 
 def permutation(bench: Bench) -> Found:

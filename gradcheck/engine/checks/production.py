@@ -52,7 +52,9 @@ def production(bench: Bench) -> Found:
     if not (tolerance * INFORMATIVE <= np.sqrt(len(directions))):
         return Found(few(said), 0)
     if not (abs(mine - whole.value) <= tolerance):
-        said += _blame(bench, got, directions) or [f"along a random direction the slope is {mine:.9g}, want {whole.value:.9g} ± {tolerance:.2g}"]
+        said += _blame(bench, got, directions) or [
+            f"along a random direction the slope is {mine:.9g}, want {whole.value:.9g} ± {tolerance:.2g}"
+        ]
     return Found(few(said), compared)
 
 

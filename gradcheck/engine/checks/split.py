@@ -6,8 +6,9 @@ import numpy as np
 
 from gradcheck._truth import F64
 from gradcheck.engine.call import Got
-from gradcheck.engine.checks.bench import TIME, Bench, Found, Result, few, size_of
+from gradcheck.engine.checks.bench import Bench, Found, Result, few, size_of
 from gradcheck.engine.problem import Problem
+from gradcheck.numerics.recurrence import TIME
 
 
 def split(bench: Bench) -> Found:

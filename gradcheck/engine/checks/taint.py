@@ -13,16 +13,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradcheck._truth import F64
-from gradcheck.engine.checks.bench import TIME, Bench, Found, few, repeated, unequal
+from gradcheck.engine.checks.bench import Bench, Found, few, repeated, unequal
 from gradcheck.engine.problem import Problem
 from gradcheck.numerics.costate import model
 from gradcheck.numerics.dtypes import round_to
+from gradcheck.numerics.recurrence import TIME
 
 LARGE = 2.0**40
 """Added to what enters linearly: a leak of 1e-12 becomes 1."""
 
 MODERATE = (8.0, 1.0, 2.0**-3, 2.0**-6)
-"""Added to what does not enter linearly: the first that keeps the reference finite."""
+"""Added to what does not enter linearly, or multiplies itself from step to step: the first that keeps the reference finite."""
 
 FINITE = 2.0**100
 """A reference below this in every output and gradient leaves room for the products of a kernel in float32."""
@@ -99,10 +100,10 @@ def _moved(bench: Bench, place: _Place, size: float, rng: np.random.Generator) -
 
 def _largest(bench: Bench, place: _Place, rng: np.random.Generator) -> tuple[float, Problem]:
     """(what is added, the problem): as much as the reference bears without overflow."""
-    if place.array.startswith("w ") or place.array in bench.op.linear:
+    if place.array.startswith("w "):
         return LARGE, _moved(bench, place, LARGE, rng)
     problem = bench.problem
-    for size in MODERATE:
+    for size in (LARGE, *MODERATE) if place.array in bench.op.linear else MODERATE:
         problem = _moved(bench, place, size, rng)
         if all(bool((np.abs(a) <= FINITE).all()) for a in _reference(bench, problem).values()):
             return size, problem
@@ -110,8 +111,9 @@ def _largest(bench: Bench, place: _Place, rng: np.random.Generator) -> tuple[flo
 
 
 def _reference(bench: Bench, problem: Problem) -> Mapping[str, F64]:
-    """The reference in single precision, which takes complex steps: no size of one element enters the others, as it would in a
-    difference whose step is chosen by the largest.
+    """The reference in single precision, by complex steps.
+
+    No size of one element enters the others there, as it does in a difference whose step is chosen by the largest.
     """
     with np.errstate(all="ignore"):
         y, state, gradients = model(bench.recurrence, problem.inputs, *problem.cotangents)

@@ -73,7 +73,7 @@ def _scan(every: int) -> Callable[..., tuple[mx.array, mx.array, mx.array]]:
             S = states(kept[number], chunk)
             G, carried = adjoints(carried, dy[begin:end], chunk)
             found.append(contract(S, G, dy[begin:end], chunk))
-        whole = Contractions(*(mx.concatenate(parts) for parts in zip(*found[::-1], strict=True)))
+        whole = Contractions(*(mx.concatenate(list(parts)) for parts in zip(*found[::-1], strict=True)))
         return gradients(primals, steps, rate, carried, whole)
 
     return cast("Callable[..., tuple[mx.array, mx.array, mx.array]]", scan)

@@ -128,6 +128,14 @@ def test_a_gradient_without_such_an_axis_has_no_diluted_row_and_outputs_are_not_
     assert set(rows([evidence(one, measurement("y", diluted={"last step": 99.0}), mutant="m")], [mutant()])) == {"full", "one head"}
 
 
+def test_a_slice_that_the_defect_leaves_as_it_was_is_no_diluted_form_of_it():
+    """The adjoint without its decay is right at the last step, whatever the size of the last step's own noise."""
+    found = rows([evidence(diluted(1.0, 8.0), mutant="m")], [mutant()], clean=[evidence(diluted(1.0, 0.5))])
+    assert set(found) == {"full", "one head"}
+    moved = rows([evidence(diluted(1.25, 8.0), mutant="m")], [mutant()], clean=[evidence(diluted(1.0, 0.5))])
+    assert moved["last step"].outcome is Outcome.SURVIVED
+
+
 @pytest.mark.parametrize("name", [CANARY, NULL])
 def test_canary_and_null_are_not_diluted(name):
     assert set(rows([evidence(diluted(9.0, 9.0), mutant=name)])) == {"full"}

@@ -68,7 +68,7 @@ def test_bitwise_equality_can_fail():
     assert "y" in differing(flipped, inputs, cotangents)
 
 
-def test_of_T_states_only_the_first_of_each_chunk_are_kept():
+def test_only_the_first_state_of_each_chunk_is_kept():
     inputs, _ = draw("mamba2", T=T)
     arrays = [mx.array(value.astype(np.float32)) for value in inputs.values()]
     for every in (1, 3, 16, T):

@@ -99,7 +99,7 @@ def test_a_wrong_gradient_is_named_with_step_values_and_replay_line(render, stra
     assert "first out of the noise at t = 60, worst at t = 64, 5 of 65 steps" in text
     assert "z 1.7e4 > 24.8" in text
     case = "ssm_scan/B2,T65,H4,P8,N16,G2,mamba2/f32/long-memory/40"
-    replay = f"gradcheck run --op ssm_scan --kernel path/to/my_kernels.py:scan --cases {case} --suite ../theirs"
+    replay = f"gradcheck replay {case} --kernel path/to/my_kernels.py:scan --suite ../theirs"
     assert replay in text.replace("\\ ", "")
 
 
@@ -155,7 +155,7 @@ def test_a_survivor_is_shown_with_reason_diff_and_replay_line(render, survivor):
     assert "SURVIVED drop_dA_path on mlx, mamba1 in full and mamba1 last step" in text
     assert "d(dt) loses what flows through exp(dt*A)" in text
     assert "- ddt = du_x + dA_path + ddt = du_x" in text
-    assert "--mutants drop_dA_path" in text
+    assert "--mutant drop_dA_path" in text
 
 
 def test_a_stale_mutant_is_not_silent(render, passing):
@@ -267,7 +267,7 @@ def test_many_wrong_gradients_are_cut_short_and_counted(render, passing):
         return replace(verdict, outcome=Outcome.FAILED, evidence=replace(verdict.evidence, measurements=spoilt))
 
     text = flat(render("terminal", replace(passing, verdicts=tuple(map(spoil, passing.verdicts)), exit_code=ExitCode.WRONG)))
-    assert text.count("replay") == 6
+    assert text.count("gradcheck replay") == 6
     assert "and 2 more" in text
 
 

@@ -42,6 +42,8 @@ def test_the_built_in_suite_is_sound(elsewhere: Path):
         ("mutants/decay.py", '"h = h + x"', '"h = a * h + x"', "rule", "are the same text: 'h = a * h + x'"),
         ("mutants/decay.py", '"h = a * h + x"', '" "', "rule", "`find` is blank"),
         ("mutants/decay.py", 'op="decay"', 'op="decey"', "missing", "no op 'decey'; did you mean 'decay'"),
+        ("mutants/decay.py", 'op="decay"', 'op="decay", variants=("fast",)', "missing", "no variant of decay 'fast'"),
+        ("mutants/decay.py", 'op="decay"', 'op="decay", dtypes=("f64",)', "missing", "no dtype of decay 'f64'"),
         ("mutants/decay.py", '{"ops":', '{"oops":', "missing", "no kernel of decay 'oops'; did you mean 'ops'"),
         ("mutants/decay.py", 'Edit("decay.py"', 'Edit("deecay.py"', "missing", "'deecay.py'; did you mean 'decay.py'"),
         ("mutants/decay.py", f'{{"ops": {EDIT}}}', "{}", "rule", "edits no kernel"),

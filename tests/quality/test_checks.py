@@ -1,0 +1,90 @@
+"""Checks that need no tolerance, through the command line: kernels that agree with the truth everywhere, and are wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from gradcheck import ExitCode
+
+from .conftest import STRANGERS
+
+FEW = ("--cases", "4")
+
+SEEN_BY = {
+    "leak_from_later_token": "taint",
+    "assumes_unit_cotangents": "scaling",
+    "wrong_at_even_lengths": "split",
+    "batch_order_dependent": "permutation",
+    "stale_state": "determinism",
+    "nondeterministic": "determinism",
+    "reads_strides_wrong": "layout",
+    "wrong_at_production_shape": "production",
+}
+
+
+def target(name):
+    return f"{STRANGERS / name}.py:scan"
+
+
+@pytest.mark.parametrize("name", SEEN_BY)
+def test_what_the_numbers_pass_a_check_rejects(check, name):
+    by = SEEN_BY[name]
+    ran = check(target(name), *FEW, "--checks", by)
+    assert set(ran.outcomes()) == {"PASSED"}  # the comparison with the truth alone would say 0
+    assert ran.code == ExitCode.WRONG
+    checks = ran.run["checks"]
+    failed = [verdict for verdict in checks if verdict["outcome"] == "FAILED"]
+    assert failed
+    assert {verdict["item"]["check"] for verdict in checks} == {by}
+    assert f"fails the check {by}" in ran.err
+    assert f"FAILED check {by} of" in ran.err
+    for text in (failed[0]["item"]["case"], failed[0]["evidence"]["notes"][0][:60]):
+        assert text in ran.err.replace("\n          ", "")
+    assert ran.run["kills"] == []  # the baseline is wrong, so nothing is planted in it
+
+
+def test_a_right_kernel_holds_in_every_check_and_the_headline_counts_them(check):
+    ran = check("mlx", *FEW, "--checks", "all")
+    assert ran.code == ExitCode.OK, ran.err
+    tallies = next(row for row in ran.err.splitlines() if row.startswith("checks "))
+    assert all(
+        f"{name} {n}/{n}" in tallies
+        for name, n in {"taint": 4, "scaling": 4, "split": 4, "permutation": 4, "determinism": 4, "layout": 4, "production": 2}.items()
+    )
+
+
+def test_without_a_backward_the_checks_are_of_the_forward(check):
+    ran = check(target("leak_from_later_token"), *FEW, "--forward-only", "--checks", "all")
+    assert ran.code == ExitCode.WRONG
+    outcomes = {(verdict["item"]["check"], verdict["outcome"]) for verdict in ran.run["checks"]}
+    assert ("taint", "FAILED") in outcomes
+    assert "scaling" not in {name for name, _ in outcomes}
+    assert {name for name, outcome in outcomes if outcome == "FAILED"} == {"taint"}
+
+
+def test_a_kernel_that_does_not_run_is_not_checked_further(check):
+    ran = check(target("crashes"), *FEW, "--checks", "all")
+    assert ran.code == ExitCode.WRONG
+    assert ran.run["checks"] == []
+    assert "were not made: it does not run" in ran.err
+
+
+def test_in_half_precision_no_check_is_made_and_the_run_says_so(check):
+    ran = check(target("half_inputs"), *FEW, "--dtype", "f16", "--checks", "taint")
+    assert (ran.code, ran.run["checks"]) == (ExitCode.OK, [])
+    assert "no check was made" in ran.err
+
+
+def test_an_unknown_check_is_a_usage_error(check):
+    ran = check("mlx", "--checks", "tain")
+    assert ran.code == ExitCode.USAGE
+    assert "did you mean 'taint'" in ran.err
+
+
+def test_the_line_that_makes_a_check_again_makes_it_again(cli, check):
+    first = check(target("leak_from_later_token"), *FEW, "--checks", "taint").run["checks"][0]
+    again = cli(
+        "run", "--op", "ssm_scan", "--kernel", target("leak_from_later_token"), "--checks", "taint", "--cases", first["item"]["case"], "--json"
+    )
+    (second,) = again.run["checks"]
+    assert second["evidence"]["notes"] == first["evidence"]["notes"]

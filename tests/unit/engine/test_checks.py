@@ -1,0 +1,290 @@
+"""The checks that need no tolerance: each rejects a kernel that numbers alone would pass, and none a right one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gradcheck import Case, UsageError
+from gradcheck.calibrate.noise import noise_table, tolerances
+from gradcheck.engine.call import call
+from gradcheck.engine.checks import CHECKS, Bench
+from gradcheck.engine.checks.bench import Result, size_of, unequal
+from gradcheck.engine.checks.cases import chosen, items
+from gradcheck.engine.checks.taint import LARGE
+from gradcheck.engine.target import load_target
+from gradcheck.engine.truth import cases_of, know
+from gradcheck.numerics.forward import forward, sequence
+from gradcheck.suite import load
+
+STRANGERS = Path(__file__).parents[2] / "testdata" / "strangers"
+HELLO = Path(__file__).parents[2] / "testdata" / "hello"
+RIGHT = ("other_order", "chunked", "autodiff", "half_inputs", "noncontiguous", "numpy_object")
+SHIPPED = ("mlx", "checkpoint", "autodiff")
+BY_NAME = {check.name: check for check in CHECKS}
+SMALL = [check.name for check in CHECKS if not check.large]
+SEEN_BY = {
+    "leak_from_later_token": "taint",
+    "assumes_unit_cotangents": "scaling",
+    "wrong_at_even_lengths": "split",
+    "batch_order_dependent": "permutation",
+    "stale_state": "determinism",
+    "nondeterministic": "determinism",
+    "reads_strides_wrong": "layout",
+    "wrong_at_production_shape": "production",
+}
+CASES = {"mamba1": "ssm_scan/B2,T19,H6,G3,P2,N3,mamba1/f32/typical/7", "mamba2": "ssm_scan/B2,T19,H6,G3,P2,N3,mamba2/f32/typical/7"}
+WIDE = "ssm_scan/B1,T3,H4,G1,P3,N128,mamba2/f32/typical/0"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRADCHECK_CACHE_DIR", str(tmp_path_factory.mktemp("truths")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def op():
+    return load([]).ops["ssm_scan"]
+
+
+@pytest.fixture(scope="module")
+def bench(op, _cache):
+    """A bench for a kernel at a case; its tolerances are those of the noise there."""
+
+    def build(kernel, text=CASES["mamba2"], op=op, **changed):
+        case = Case.parse(text)
+        known, problem = know(op, case)
+        return Bench(kernel, op, case, problem, tolerances(noise_table([known.noise["f32"]])), **changed)
+
+    return build
+
+
+def stranger(name):
+    return load_target(f"{STRANGERS / name}.py:scan")
+
+
+def right(name):
+    return stranger(name.removeprefix("stranger ")) if name.startswith("stranger ") else load_target(f"gradcheck.kernels.ssm_scan.{name}:ssm_scan")
+
+
+@pytest.mark.parametrize("check", SMALL)
+@pytest.mark.parametrize("name", [*SHIPPED, *(f"stranger {name}" for name in RIGHT)])
+def test_no_check_rejects_a_right_kernel(bench, name, check):
+    found = BY_NAME[check].find(bench(right(name)))
+    assert found.broken == ()
+    assert found.compared > 0
+
+
+@pytest.mark.parametrize("name", ["mlx", "stranger numpy_object"])
+def test_the_production_probe_does_not_reject_a_right_kernel(bench, name):
+    found = BY_NAME["production"].find(bench(right(name), WIDE))
+    assert (found.broken, found.compared > 0) == ((), True)
+
+
+@pytest.mark.parametrize("name", [name for name in SEEN_BY if name != "wrong_at_production_shape"])
+@pytest.mark.parametrize("branch", CASES)
+def test_each_check_rejects_what_it_is_for(bench, name, branch):
+    found = BY_NAME[SEEN_BY[name]].find(bench(stranger(name), CASES[branch]))
+    assert found.broken
+
+
+@pytest.mark.parametrize("name", ["leak_from_later_token", "assumes_unit_cotangents", "batch_order_dependent", "reads_strides_wrong"])
+def test_numbers_alone_pass_it_and_so_does_every_other_check_of_those_that_compare_numbers(bench, name):
+    here = bench(stranger(name))
+    assert here.off(here.call(), here.truth()) == {}
+    assert not BY_NAME["split"].find(here).broken
+
+
+def test_a_leak_is_told_with_its_source_and_its_place(bench):
+    sentences = BY_NAME["taint"].find(bench(stranger("leak_from_later_token"))).broken
+    assert any(s.startswith("y does not depend on x at t=9, and yet at [") and ", t=8, " in s and f"±{LARGE:g}" in s for s in sentences)
+
+
+def test_a_leak_of_any_size_is_seen_in_the_backward_too(bench):
+    class Leaks(type(stranger("numpy_object"))):
+        def vjp(self, inputs, cotangents):
+            s, x, dt, *rest = super().vjp(inputs, cotangents)
+            earlier = np.concatenate([np.zeros_like(dt[:, :1]), cotangents[0][:, :-1, :, 0]], axis=1)
+            return (s, x, dt * (1 + np.float32(1e-12) * earlier), *rest)
+
+    here = bench(Leaks())
+    assert here.off(here.call(), here.truth()) == {}
+    (sentence,) = BY_NAME["taint"].find(here).broken
+    assert sentence.startswith("d dt does not depend on the cotangent of y at t=9")
+
+
+def test_a_leak_between_rows_is_seen(bench):
+    class Leaks(type(stranger("numpy_object"))):
+        def forward(self, *inputs):
+            y, s_T = super().forward(*inputs)
+            return y * (1 + np.float32(1e-12) * inputs[1][::-1]), s_T
+
+    assert any("at b=" in sentence for sentence in BY_NAME["taint"].find(bench(Leaks())).broken)
+
+
+def test_in_a_coupled_state_too_the_reference_says_what_is_independent(_cache):
+    op = load([HELLO]).ops["delta_rule"]
+    case = Case.parse("delta_rule/B2,T7,K3,V5/f32/uniform/1")
+    known, problem = know(op, case)
+    kernel = load_target("hello.delta:delta_rule", folder=HELLO)
+    here = Bench(kernel, op, case, problem, tolerances(noise_table([known.noise["f32"]])))
+    for name in SMALL:
+        assert BY_NAME[name].find(here).broken == (), name
+    assert BY_NAME["taint"].find(here).compared > 0
+
+    class Leaks(type(kernel)):
+        def forward(self, *inputs):
+            y, S = super().forward(*inputs)
+            return y * (1 + np.float32(1e-12) * np.roll(inputs[3], 1, axis=2)), S
+
+    assert any("v at v=" in sentence for sentence in BY_NAME["taint"].find(replace(here, kernel=Leaks())).broken)
+
+
+def test_a_gradient_of_nothing_must_be_nothing(bench):
+    class Offset(type(stranger("numpy_object"))):
+        def finish(self, gradients, _inputs):
+            return {**gradients, "A": gradients["A"] + np.float32(1e-30)}
+
+    sentences = BY_NAME["scaling"].find(bench(Offset())).broken
+    assert any(sentence.startswith("with cotangents of zeros, d A at [") for sentence in sentences)
+
+
+def test_a_kernel_that_differs_from_itself_is_not_passed_by_what_compares_bits(bench):
+    here = bench(stranger("nondeterministic"))
+    for name in ("taint", "scaling", "layout"):
+        assert all("the same call twice differs" in text or "more of this kind" in text for text in BY_NAME[name].find(here).broken)
+        assert BY_NAME[name].find(here).broken
+
+
+def test_where_only_noise_is_promised_noise_is_allowed_and_said(bench):
+    found = BY_NAME["permutation"].find(bench(right("mlx")))
+    assert found.remark == "d A within noise, not bit by bit"
+
+
+def test_the_production_probe_blames_the_gradient_that_is_wrong_there(bench):
+    (sentence,) = BY_NAME["production"].find(bench(stranger("wrong_at_production_shape"), WIDE)).broken
+    assert sentence.startswith("d C: along a random direction")
+    narrow = bench(stranger("wrong_at_production_shape"), WIDE.replace("N128", "N64"))
+    assert BY_NAME["production"].find(narrow).broken == ()
+
+
+@pytest.mark.parametrize("quantity", ["x", "dt", "A", "B", "C", "s"])
+def test_the_production_probe_sees_one_percent_in_any_gradient(bench, quantity):
+    class OnePercent(type(stranger("numpy_object"))):
+        def finish(self, gradients, _inputs):
+            return {**gradients, quantity: gradients[quantity] * np.float32(1.01)}
+
+    (sentence,) = BY_NAME["production"].find(bench(OnePercent(), WIDE)).broken
+    assert sentence.startswith(f"d {quantity}: ")
+
+
+def test_the_production_probe_sees_a_wrong_output(bench):
+    class Short(type(stranger("numpy_object"))):
+        def forward(self, *inputs):
+            y, s_T = super().forward(*inputs)
+            s_T[..., 100:] = 0
+            return y, s_T
+
+    assert BY_NAME["production"].find(bench(Short(), WIDE)).broken[0].startswith("s_T: its product")
+
+
+def test_the_directional_slope_is_that_of_the_oracle(bench):
+    from gradcheck.engine.checks.production import _slope
+
+    here = bench(None, CASES["mamba1"])
+    truth, rng = here.truth(), np.random.default_rng(0)
+    directions = {name: rng.choice([-1.0, 1.0], q.value.shape) for name, q in truth.gradients.items()}
+    want = sum(float((q.value * directions[name]).sum()) for name, q in truth.gradients.items())
+    slope = _slope(here, directions)
+    assert abs(slope.value - want) <= slope.error + 1e-9 * slope.scale
+
+
+@pytest.mark.parametrize("check", [name for name in SMALL if not BY_NAME[name].backward])
+def test_without_a_backward_the_forward_is_checked(bench, check):
+    here = bench(right("mlx"), forward_only=True)
+    found = BY_NAME[check].find(here)
+    assert (found.broken, found.compared > 0) == ((), True)
+
+
+def test_a_single_step_has_nothing_to_split(bench):
+    found = BY_NAME["split"].find(bench(right("mlx"), CASES["mamba1"].replace("T19", "T1")))
+    assert (found.broken, found.compared) == ((), 0)
+
+
+def test_what_is_wrong_anyway_is_not_blamed_on_a_split(bench):
+    here = bench(stranger("scale_error"))
+    assert BY_NAME["split"].find(here).broken
+    assert BY_NAME["split"].find(replace(here, sound=False)).broken == ()
+
+
+def test_layouts_are_what_they_say(op):
+    kernel = type("Seen", (), {"arrays": "numpy"})()
+    seen = []
+    kernel.forward = lambda *inputs: seen.append(inputs[1]) or inputs
+    value = {"a": np.zeros((2, 3)), "b": np.arange(6.0).reshape(2, 3), "c": np.ones((2, 3))}
+    for layout in ("", "transposed", "reversed", "sliced", "broadcast"):
+        call(kernel, value, [], dtype="f32", output_shapes=[], differentiable=("a", "b"), forward_only=True, layout=layout)
+    plain, transposed, mirrored, sliced, broadcast = seen
+    assert all(np.array_equal(array, value["b"]) for array in seen)
+    assert plain.flags.c_contiguous
+    assert broadcast.flags.c_contiguous  # its rows differ, so that it cannot be broadcast
+    assert (transposed.strides, mirrored.strides, sliced.strides) == ((4, 8), (-12, -4), (24, 8))
+
+
+def test_equal_means_bit_by_bit_and_nan_equals_nan():
+    a = np.array([1.0, np.nan, 0.0])
+    assert unequal(("T",), a, np.array([1.0, np.nan, -0.0])) == ""
+    assert unequal(("T",), a, np.array([1.0, 2.0, 0.0])).startswith("at [t=1] is 2 instead of nan (1 of 3")
+    assert unequal(("T",), a, np.array([np.nextafter(1, 2), np.nan, 0.0]), np.array([False, True, True])) == ""
+    assert unequal(("T",), a, a[:2]) == "has shape (2,) instead of (3,)"
+
+
+def test_a_gradient_that_is_missing_is_never_equal(bench):
+    here = bench(stranger("one_too_few"))
+    result = here.call()
+    assert isinstance(result, Result)
+    assert result.value("d C").shape == ()
+    assert size_of(result) > 0
+
+
+def test_checks_are_planned_at_cases_that_have_something_to_tell(op):
+    planned = items(op, "mlx", cases_of(op, ("f32",), 0), CHECKS)
+    assert {item.check for item in planned} == set(BY_NAME)
+    cases = {Case.parse(item.case) for item in planned}
+    assert {case.variant for case in cases} == {"mamba1", "mamba2"}
+    assert {case.objective for case in cases} == {"all"}
+    small = {Case.parse(item.case) for item in planned if not BY_NAME[item.check].large}
+    assert len(small) == 4
+    assert all(size > 1 for case in small for size in case.sizes.values())
+    assert any(case.sizes["T"] > 64 for case in small)
+
+
+def test_checks_keep_to_the_sizes_and_cases_that_the_user_chose(op):
+    cases = cases_of(op, ("f32",), 0)
+    (large,) = {i.case for i in items(op, "mlx", [c for c in cases if c.variant == "mamba2"], CHECKS, dims="N=16") if i.check == "production"}
+    assert Case.parse(large).sizes["N"] == 16
+    named = items(op, "mlx", cases[:1], CHECKS, named=True)
+    assert {item.case for item in named} == {str(replace(cases[0], objective="all"))}
+    assert "production" not in {item.check for item in named}
+    assert [i.check for i in items(op, "mlx", [Case.parse(large)], CHECKS, dims="N=16", named=True)] == ["production"]
+    assert items(op, "mlx", cases_of(op, ("f16",), 0), CHECKS) == []
+
+
+def test_checks_are_chosen_by_name():
+    assert chosen("all") == CHECKS
+    assert chosen("none") == ()
+    assert [check.name for check in chosen("taint, split")] == ["taint", "split"]
+    with pytest.raises(UsageError, match="did you mean 'taint'"):
+        chosen("tain")
+
+
+def test_the_production_sizes_fit_the_op(op):
+    for variant, text in op.production.items():
+        case = Case.parse(f"ssm_scan/{text},{variant}/f32/typical/0")
+        assert set(case.sizes) == set(op.dims)
+        assert forward(sequence(op.recurrence(variant), {n: np.zeros(s) for n, s in op.shapes({**case.sizes, "T": 1}, variant).items()}))
