@@ -114,7 +114,7 @@ def pytest_function(case: str, kernel: str, *, mutant: str = "", suites: Sequenc
 
 def _text(seen: Closeup, *, everything: bool) -> Iterator[str]:
     what = f"{seen.item.mutant} in {seen.item.kernel}" if seen.item.mutant else seen.item.kernel
-    yield f"{seen.outcome.name}  {what}: {seen.outcome}"
+    yield f"{seen.outcome.name}  {what}: {seen.ending}"
     yield f"case       {seen.item.case}"
     if not seen.views:
         yield f"reason     {seen.why}"

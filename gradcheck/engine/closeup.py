@@ -56,9 +56,15 @@ class Closeup:
         """Whether the kernel agrees with the truth."""
         return self.outcome in {Outcome.PASSED, Outcome.PASSED_ZERO}
 
+    @property
+    def ending(self) -> str:
+        """What the outcome means; a kernel without a backward is not what its outcome usually stands for."""
+        without = self.outcome is Outcome.UNINFORMATIVE and not self.views
+        return "it has no backward, so no gradient was compared" if without else self.outcome.value
+
     def __str__(self) -> str:
         who = f"{self.item.kernel} with {self.item.mutant}" if self.item.mutant else self.item.kernel
-        return f"{who} at {self.item.case}: {self.outcome}{': ' + self.why if self.why else ''}"
+        return f"{who} at {self.item.case}: {self.ending}{': ' + self.why if self.why else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +127,7 @@ def closeup(
     evidence = Evidence(item, got.kind, detail=got.detail, log=got.log) if isinstance(got, Died) else got.value
     assert isinstance(evidence, Evidence)
     verdict = judge(evidence, tolerances)
-    outcome = Outcome.UNVIABLE if name and evidence.status == "raised" else verdict.outcome
+    outcome = Outcome.UNVIABLE if name and evidence.status in {"raised", "unviable"} else verdict.outcome
     return Closeup(item, outcome, verdict.why, "", origin, (), evidence.log)
 
 

@@ -6,22 +6,27 @@ import time
 import traceback
 from dataclasses import dataclass, field
 from functools import cache as once
+from functools import lru_cache
 from pathlib import Path
 
 from gradcheck._case import Case
 from gradcheck._errors import StaleMutant, UsageError
 from gradcheck._kernel import Kernel
 from gradcheck._op import Op
+from gradcheck._truth import Truth
 from gradcheck._verdict import CANARY, Evidence, WorkItem
 from gradcheck.calibrate.judge import Tolerances
 from gradcheck.engine.arrays import is_object
 from gradcheck.engine.call import NoBackward, call, canary
 from gradcheck.engine.checks import CHECKS, Bench
-from gradcheck.engine.measure import measure
-from gradcheck.engine.problem import draw
+from gradcheck.engine.measure import Sticks, measure, sticks_of
+from gradcheck.engine.problem import Problem, draw
 from gradcheck.engine.target import load_package, load_target
 from gradcheck.engine.truth import know
 from gradcheck.suite import find_op, load
+
+RECENT = 4
+"""Cases whose truths a worker keeps at hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,7 @@ def execute(job: Job) -> Evidence:
         return _check(job)
     began = time.perf_counter()
     op, case = op_of(job.source, job.item.op), Case.parse(job.item.case)
-    known, problem = know(op, case)
+    truth, problem, sticks = _at(job.source, job.item.op, job.item.case)
     try:
         kernel = kernel_of(job)
     except UsageError as error:
@@ -87,8 +92,16 @@ def execute(job: Job) -> Evidence:
         return Evidence(job.item, "no-backward", detail=str(error), seconds=time.perf_counter() - began)
     except Exception as error:  # noqa: BLE001 - a kernel may raise anything, and that is its outcome
         return Evidence(job.item, "raised", detail=describe(error), seconds=time.perf_counter() - began)
-    found = measure(op, case.variant, case.dtype, known.truth, got.outputs, got.gradients)
+    found = measure(op, case.variant, case.dtype, truth, got.outputs, got.gradients, sticks, brief=bool(job.item.mutant))
     return Evidence(job.item, "measured", found, notes=got.notes, seconds=time.perf_counter() - began)
+
+
+@lru_cache(maxsize=RECENT)
+def _at(source: Source, name: str, text: str) -> tuple[Truth, Problem, Sticks]:
+    """All that is known of a case. Mutants of one case follow each other, so a worker needs it again at once."""
+    op, case = op_of(source, name), Case.parse(text)
+    known, problem = know(op, case)
+    return known.truth, problem, sticks_of(op, case.variant, case.dtype, known.truth)
 
 
 def _check(job: Job) -> Evidence:

@@ -192,7 +192,7 @@ class _Bound:
             off = off + gather(here, readout, slope.truncation, self.weights, sizes)
         if self.tail_error is not None:
             off = off + gather(here, readout[:1], magnitudes(slope.value[:1]), (self.tail_error,), sizes)
-        return off
+        return np.asarray(off)
 
 
 @dataclass(frozen=True, slots=True)

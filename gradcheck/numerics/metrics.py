@@ -53,34 +53,86 @@ def rounding_unit(majorant: F64, dtype: DType) -> F64:
     return dtype.u * majorant + dtype.smallest + UNDERFLOW * largest
 
 
+@dataclass(frozen=True, slots=True)
+class Yardstick:
+    """What a kernel's array is measured against, with the sums that do not depend on the kernel: made once, used for every mutant.
+
+    Args:
+        want, error, unit: the truth, its own error and the rounding unit.
+        axes: names of their axes.
+        size: |want|.
+        units: per axis, the mean square of the unit in each slice.
+        norm, rms, largest: of the truth.
+        unit_square, unit_largest: sum of squares and maximum of the unit.
+        asymmetry: the asymmetry that rounding explains.
+    """
+
+    want: F64
+    error: F64
+    unit: F64
+    axes: Axes
+    size: F64
+    units: tuple[F64, ...]
+    norm: float
+    rms: float
+    largest: float
+    unit_square: float
+    unit_largest: float
+    asymmetry: float
+
+
+def yardstick(want: F64, error: F64, unit: F64, axes: Axes) -> Yardstick:
+    """The yardstick of `want ± error`; `unit` from `rounding_unit`; `axes` names the axes of all three."""
+    size = np.abs(want)
+    square = unit**2
+    return Yardstick(
+        want,
+        error,
+        unit,
+        axes,
+        size,
+        tuple(_mean_but(square, i) for i in range(want.ndim)),
+        float(np.sqrt((want**2).sum())),
+        float(np.sqrt((want**2).mean())),
+        float(size.max()),
+        float(square.sum()),
+        float(unit.max()),
+        float(np.minimum(1.0, _quotient(unit, 2 * size)).mean()),
+    )
+
+
 def compare(got: F64, want: F64, error: F64, unit: F64, axes: Axes) -> Comparison:
-    """All metrics of `got` against `want ± error`; `unit` from `rounding_unit`; `axes` names the axes of all four."""
+    """All metrics of `got` against `want ± error`; see `yardstick`."""
+    return against(yardstick(want, error, unit, axes), got)
+
+
+def against(stick: Yardstick, got: F64) -> Comparison:
+    """All metrics of `got`."""
     if not np.isfinite(got).all():
         worst = np.unravel_index(int(np.argmax(~np.isfinite(got))), got.shape)
         nothing: dict[str, float | None] = dict.fromkeys(METRICS)
-        return Comparison(nothing, dict(nothing), {axis: _finite_slices(got, i) for i, axis in enumerate(axes)}, _index(worst))
-    off = np.abs(got - want)
-    e = np.maximum(off - error, 0.0)
-    z = e / unit
-    size = np.abs(want)
-    slices = {axis: np.sqrt(_mean_square(e, i) / _mean_square(unit, i)) for i, axis in enumerate(axes)}
-    worst_rms = max((float(np.sqrt(_mean_square(e, i)).max()) for i in range(got.ndim)), default=float(e.max()))
-    norm, rms, largest = float(np.sqrt((want**2).sum())), float(np.sqrt((want**2).mean())), float(size.max())
-    asymmetry = float(_quotient(off, np.abs(got) + size).mean())
-    expected = float(np.minimum(1.0, _quotient(unit, 2 * size)).mean())
+        return Comparison(nothing, dict(nothing), {axis: _finite_slices(got, i) for i, axis in enumerate(stick.axes)}, _index(worst))
+    off = np.abs(got - stick.want)
+    e = np.maximum(off - stick.error, 0.0)
+    z = e / stick.unit
+    square = e**2
+    means = [_mean_but(square, i) for i in range(got.ndim)]
+    slices = {axis: np.sqrt(mean / unit) for axis, mean, unit in zip(stick.axes, means, stick.units, strict=True)}
+    worst_rms = max((float(np.sqrt(mean.max())) for mean in means), default=float(e.max()))
+    asymmetry = float(_quotient(off, np.abs(got) + stick.size).mean())
     errors = {
         "z": float(z.max()),
-        "l2": _number(float(np.sqrt((off**2).sum())), norm),
-        "max": _number(float(off.max()), largest),
-        "slice": _number(worst_rms, rms),
+        "l2": _number(float(np.sqrt((off**2).sum())), stick.norm),
+        "max": _number(float(off.max()), stick.largest),
+        "slice": _number(worst_rms, stick.rms),
         "maa": asymmetry,
     }
     ratios = {
         "z": float(z.max()),
-        "l2": float(np.sqrt((e**2).sum() / (unit**2).sum())),
-        "max": float(e.max() / unit.max()),
+        "l2": float(np.sqrt(square.sum() / stick.unit_square)),
+        "max": float(e.max() / stick.unit_largest),
         "slice": max((float(ratio.max()) for ratio in slices.values()), default=float(z.max())),
-        "maa": asymmetry / expected,
+        "maa": asymmetry / stick.asymmetry,
     }
     worst = np.unravel_index(int(np.argmax(z)), got.shape)
     return Comparison(dict(errors), dict(ratios), slices, _index(worst))
@@ -98,10 +150,10 @@ def signed_asymmetry(got: F64, want: F64) -> float | None:
     return mean if np.isfinite(mean) else None
 
 
-def _mean_square(values: F64, axis: int) -> F64:
-    """Mean of the squares over all axes but one."""
+def _mean_but(values: F64, axis: int) -> F64:
+    """Mean over all axes but one."""
     other = tuple(i for i in range(values.ndim) if i != axis)
-    return np.asarray((values**2).mean(other))
+    return np.asarray(values.mean(other))
 
 
 def _finite_slices(values: F64, axis: int) -> F64:

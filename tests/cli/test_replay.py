@@ -85,6 +85,28 @@ def test_a_mutant_is_seen_or_not(cli, toy, mutant, case, word, code):
     assert (result.code, result.out.split()[0]) == (code, word)
 
 
+@pytest.mark.parametrize("edit", ["G = = G", "G = G * no_such_name"])
+def test_a_mutant_that_does_not_run_is_unviable_and_no_kill(cli, toy, edit):
+    text = (toy / "mutants/toy.py").read_text()
+    (toy / "mutants/broken.py").write_text(
+        text.replace('"G = G")', f'"{edit}")').replace("drop_decay", "broken").replace("seed_with", "_seed_with")
+    )
+    result = cli("replay", CASE, "--kernel", "numpy", "--mutant", "broken")
+    assert (result.code, result.out.split()[0]) == (ExitCode.ROTTEN, "UNVIABLE")
+
+
+def test_a_kernel_without_a_backward_is_told_to_be_that(cli, toy):
+    (toy / "kernels/half.py").write_text(
+        "from toy import kernel as whole\n\nclass kernel:\n    arrays = 'numpy'\n    forward = whole.forward\n"
+    )
+    result = cli("replay", CASE, "--kernel", "kernels/half.py:kernel")
+    assert result.code == ExitCode.NOTHING
+    assert "it has no backward" in result.out
+    result = cli("replay", CASE, "--kernel", "kernels/half.py:kernel", "--forward-only")
+    assert result.code == ExitCode.OK
+    assert "d x" not in result.out
+
+
 def test_a_mutant_that_no_longer_matches_is_stale(cli, toy):
     file = toy / "kernels/toy.py"
     file.write_text(file.read_text().replace("G = G * a[:, t]", "G = a[:, t] * G"))

@@ -8,18 +8,10 @@ from gradcheck import ExitCode
 
 from .conftest import STRANGERS
 
-FEW = ("--cases", "4")
+FEW = ("--cases", "4", "--jobs", "1")
 
-SEEN_BY = {
-    "leak_from_later_token": "taint",
-    "assumes_unit_cotangents": "scaling",
-    "wrong_at_even_lengths": "split",
-    "batch_order_dependent": "permutation",
-    "stale_state": "determinism",
-    "nondeterministic": "determinism",
-    "reads_strides_wrong": "layout",
-    "wrong_at_production_shape": "production",
-}
+# One of each kind; tests/unit/engine/test_checks.py has one for every check.
+SEEN_BY = {"leak_from_later_token": "taint", "stale_state": "determinism", "wrong_at_production_shape": "production"}
 
 
 def target(name):
@@ -36,17 +28,17 @@ def test_what_the_numbers_pass_a_check_rejects(check, name):
     failed = [verdict for verdict in checks if verdict["outcome"] == "FAILED"]
     assert failed
     assert {verdict["item"]["check"] for verdict in checks} == {by}
-    assert f"fails the check {by}" in ran.err
-    assert f"FAILED check {by} of" in ran.err
-    for text in (failed[0]["item"]["case"], failed[0]["evidence"]["notes"][0][:60]):
-        assert text in ran.err.replace("\n          ", "")
+    report = " ".join(ran.err.split())
+    assert f"fails the check {by}" in report
+    assert f"FAILED check {by} of" in report
+    assert f"case {failed[0]['item']['case']} broken {failed[0]['evidence']['notes'][0]}" in report
     assert ran.run["kills"] == []  # the baseline is wrong, so nothing is planted in it
 
 
 def test_a_right_kernel_holds_in_every_check_and_the_headline_counts_them(check):
     ran = check("mlx", *FEW, "--checks", "all")
     assert ran.code == ExitCode.OK, ran.err
-    tallies = next(row for row in ran.err.splitlines() if row.startswith("checks "))
+    tallies = " ".join(ran.err.split())
     assert all(
         f"{name} {n}/{n}" in tallies
         for name, n in {"taint": 4, "scaling": 4, "split": 4, "permutation": 4, "determinism": 4, "layout": 4, "production": 2}.items()

@@ -30,11 +30,11 @@ def made(noise: float, defect: float | None, clean: float = 0.5):
 def test_the_tolerance_is_the_smaller_of_k_noise_and_the_middle(noise, defect):
     for one in made(noise, defect):
         assert one.noise == noise
-        if defect > FACTOR * noise:
+        if defect > ROOM * FACTOR * noise:
             assert (one.defect, one.weakest) == (defect, "m")
             assert one.tolerance == pytest.approx(min(FACTOR * noise, math.sqrt(noise * defect)))
             assert noise < one.tolerance < defect
-        else:  # what is within noise measures nothing
+        else:  # what is not well beyond noise measures nothing
             assert (one.defect, one.weakest, one.tolerance) == (None, "", FACTOR * noise)
 
 

@@ -148,3 +148,15 @@ def test_one_sentence_stands_for_all_cases_of_a_kernel():
     wrong = [told(measurement(size=99.0), outcome=Outcome.FAILED, why="bad", seed=seed) for seed in range(3)]
     _, sentences = closed(verdicts=[*wrong, replace(CLEAN)])
     assert sentences == ("kernel k is wrong in 3 of 4 cases; first: bad",)
+
+
+def test_a_check_that_fails_makes_a_kernel_wrong_and_one_that_has_nothing_to_compare_does_not():
+    def check(outcome: Outcome) -> Verdict:
+        of = told(outcome=outcome, why="y changes")
+        return replace(of, item=replace(of.item, check="taint"))
+
+    held, idle, broken = (check(outcome) for outcome in (Outcome.PASSED, Outcome.UNINFORMATIVE, Outcome.FAILED))
+    assert closed(checks=[held, idle]) == (ExitCode.OK, ())
+    code, (reason,) = closed(checks=[held, broken])
+    assert code is ExitCode.WRONG
+    assert reason.endswith("fails the check taint in 1 of 2 cases; first: y changes")

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gradcheck import Band, Evidence, ExitCode, Outcome, Run, Verdict
+from gradcheck._verdict import WorkItem
 
 
 def flat(text: str) -> str:
@@ -296,3 +297,37 @@ def test_a_tolerance_of_zero_fails_whatever_is_not_zero(render, passing):
 def test_a_kernel_without_bands_still_has_its_worst_places(render, passing):
     bands: tuple[Band, ...] = ()
     assert "[1, 40, 2, 3]" in row(render("terminal", replace(passing, bands=bands)), "d x")
+
+
+def checked(run, kernel, **outcomes):
+    """Verdicts of checks: by name, one letter per case."""
+    letters = {"p": Outcome.PASSED, "f": Outcome.FAILED, "u": Outcome.UNINFORMATIVE}
+    made = []
+    for check, text in outcomes.items():
+        for seed, letter in enumerate(text):
+            item = WorkItem(run.op, kernel, f"ssm_scan/B2,T65,H4,P8,N16,G2,mamba2/f32/typical/{seed}", check=check)
+            notes = ("y does not depend on x at t=9, and yet it \x1b[31mchanges",) if letter == "f" else ()
+            status = "idle" if letter == "u" else "measured"
+            made.append(Verdict(item, letters[letter], "; ".join(notes), Evidence(item, status, notes=notes)))
+    return replace(run, checks=tuple(made))
+
+
+def test_checks_that_hold_are_counted_on_one_line(passing, render):
+    text = render("terminal", checked(passing, "mlx", taint="pppp", split="ppu", scaling="uu"), width=110)
+    assert "checks   mlx: taint 4/4 · split 2/2 · scaling nothing to compare" in text
+    assert "FAILED" not in text
+    assert "agrees with the truth" in text.splitlines()[0]
+
+
+def test_a_check_that_fails_is_named_with_its_case_its_sentence_and_the_line_that_makes_it_again(passing, render):
+    run = replace(checked(passing, "mlx", taint="pfpf", split="p"), exit_code=ExitCode.WRONG)
+    text = render("terminal", run, width=150)
+    assert text.splitlines()[0] == "FAIL  ssm_scan: mlx fails the check taint; " + text.splitlines()[0].rpartition("; ")[2]
+    assert "taint 2/4 · split 1/1" in text
+    assert "FAILED check taint of mlx in 2 of 4 cases; the first:" in text
+    assert "y does not depend on x at t=9, and yet it changes" in text
+    assert "--checks taint --cases ssm_scan/B2,T65,H4,P8,N16,G2,mamba2/f32/typical/1" in " ".join(text.replace("\\\n", " ").split())
+
+
+def test_a_run_without_checks_has_no_line_about_them(passing, render):
+    assert "checks" not in render("terminal", passing, width=110)
