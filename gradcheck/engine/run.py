@@ -26,6 +26,7 @@ from gradcheck.engine.execute import Job, Prepare, Probe, Source, execute, prepa
 from gradcheck.engine.mutate import copy_with_edit
 from gradcheck.engine.plan import Plan, Request, Subject, make_plan
 from gradcheck.engine.published import read_published
+from gradcheck.engine.target import source_files
 from gradcheck.engine.truth import cases_of, lookup, op_digest, own_digest
 from gradcheck.process import Died, Done, Limits, run_all
 from gradcheck.suite import Suite, load
@@ -82,7 +83,7 @@ def run(request: Request, *, folder: Path, tell: Tell) -> Run:
     suite = load([Path(path) for path in source.suites], cwd=cwd)
     plan = make_plan(request, suite)
     items = planned_items(plan)
-    digest = store.digest_of(items, _sources(plan, suite, request))
+    digest = store.digest_of(items, _sources(plan, suite, request, cwd))
     for earlier in store.unfinished(folder, digest)[:1]:
         tell(Progress("truth", 0, 0, "", f"an unfinished run of this very plan exists: gradcheck run --resume {earlier}"))
     stored = store.Manifest(plan.op.name, {**asdict(request), "cwd": str(cwd)}, items, environment(cwd), digest)
@@ -103,7 +104,7 @@ def resume(run_id: str | None, *, folder: Path, tell: Tell) -> Run:
         source = Source(tuple(str(Path(cwd, path).resolve()) for path in request.suites), cwd)
         suite = load([Path(path) for path in source.suites], cwd=Path(cwd))
         plan = make_plan(request, suite)
-        if store.digest_of(planned_items(plan), _sources(plan, suite, request)) != opened.plan.digest:
+        if store.digest_of(planned_items(plan), _sources(plan, suite, request, Path(cwd))) != opened.plan.digest:
             raise UsageError(
                 f"run {opened.id} cannot go on: the suite, a kernel or gradcheck itself has changed since it began, and its verdicts "
                 "would be of two different things. Start a new run."
@@ -165,10 +166,10 @@ def command_of(request: Request) -> str:
     return shlex.join(words)
 
 
-def _sources(plan: Plan, suite: Suite, request: Request) -> str:
+def _sources(plan: Plan, suite: Suite, request: Request, cwd: Path) -> str:
     """Digest of every source that evidence depends on."""
     packages = [Path(subject.package) for subject in plan.subjects if subject.package]
-    targets = [Path(subject.kernel.target.rpartition(":")[0]) for subject in plan.subjects if subject.stranger]
+    targets = [file for subject in plan.subjects if subject.stranger for file in source_files(subject.kernel.target, folder=cwd)]
     mutants = {Path(suite.files[mutant.id]) for subject in plan.subjects for mutant in subject.mutants.values()}
     files = [path for path in (*packages, *targets, *sorted(mutants)) if path.exists()]
     return f"{op_digest(plan.op.file)} {own_digest()} {source_digest(files)} {request.forward_only}"

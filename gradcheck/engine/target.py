@@ -84,6 +84,25 @@ def load_package(folder: Path, module: str, attr: str) -> object:
     return _attribute(loaded, attr, who)
 
 
+def source_files(target: str, *, folder: Path) -> tuple[Path, ...]:
+    """The module that `target` names and the Python files beside it, which it may import. Nothing is imported here.
+
+    Args:
+        target: as in `load_target`.
+        folder: where relative files are looked for, and modules before anywhere else.
+
+    Raises:
+        UsageError: there is no such file or module.
+    """
+    where, _ = _split(target)
+    if _is_file(where):
+        file = _existing(target, folder / where)
+    else:
+        with _importable(folder):
+            file = Path(_find(target, where).origin or "").resolve()
+    return tuple(sorted(file.parent.glob("*.py")))
+
+
 def _split(target: str) -> tuple[str, str]:
     where, colon, attr = target.rpartition(":")
     if not colon or not where or not attr:

@@ -15,7 +15,6 @@ from gradcheck import ExitCode
 from .conftest import edit, run_ids, shell, start
 
 RUN = ("run", "--op", "leaky_scan", "--kernel", "plain", "--dtype", "f32", "--cases", "8", "--mutants", "all", "--jobs", "2", "--checks", "none")
-ITEMS = 8 + 2 * 2 + 2 * 8  # clean, canary and null, two mutants
 
 
 def journal(folder: Path, run_id: str) -> list[bytes]:
@@ -54,7 +53,7 @@ def test_ctrl_c_keeps_what_is_done_says_how_to_go_on_and_the_rest_is_done_once(c
     assert (code, out) == (ExitCode.INTERRUPTED, "")
     assert "Traceback" not in err
     assert "gradcheck run --resume" in err
-    assert 10 <= len(kept) < ITEMS
+    assert len(kept) >= 10
 
     undisturbed = cli(*RUN, "--json")  # a plain run begins anew, and says that it need not
     assert undisturbed.code == ExitCode.OK, undisturbed.err
@@ -67,8 +66,8 @@ def test_ctrl_c_keeps_what_is_done_says_how_to_go_on_and_the_rest_is_done_once(c
     assert resumed.run["bands"] == undisturbed.run["bands"]
     lines = journal(slow, first)
     assert lines[: len(kept)] == kept
-    assert sorted(ids_of(lines)) == sorted(set(ids_of(lines)))
-    assert len(lines) == ITEMS
+    assert len(kept) < len(lines)
+    assert sorted(ids_of(lines)) == sorted(ids_of(journal(slow, undisturbed.run["id"])))  # every item once
 
     assert cli("run", "--resume").code == ExitCode.USAGE  # nothing is left
 
@@ -83,7 +82,7 @@ def test_a_run_that_was_killed_goes_on_even_behind_a_line_cut_short(cli, slow):
     assert resumed.code == ExitCode.OK, resumed.err
     lines = journal(slow, first)
     assert lines[: len(kept)] == kept
-    assert len(set(ids_of(lines))) == len(lines) == ITEMS
+    assert len(kept) < len(set(ids_of(lines))) == len(lines) == resumed.run["done"]
     assert {row[0] for key, row in resumed.kills.items() if key[1] in {"drop_decay", "state_after_in_da"}} == {"KILLED"}
 
 
