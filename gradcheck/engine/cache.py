@@ -40,7 +40,7 @@ def source_digest(paths: Iterable[Path]) -> str:
     files = []
     for path in paths:
         within = sorted(path.rglob("*.py")) if path.is_dir() else [path]
-        files += [(file.relative_to(path.parent).as_posix(), file.read_text("utf-8")) for file in within]
+        files += [(file.relative_to(path.parent).as_posix(), file.read_text("utf-8", errors="replace")) for file in within]
     return _digest(text for file in sorted(files) for text in file)
 
 

@@ -66,7 +66,7 @@ class Request:
     forward_only: bool = False
     matrix: bool = False
     published: bool = True
-    checks: str = "none"
+    checks: str = "all"
 
 
 @dataclass(frozen=True, slots=True)

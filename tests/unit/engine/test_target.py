@@ -72,7 +72,7 @@ def test_a_file_named_mlx_does_not_hide_mlx(tmp_path):
         ("no.such:thing", "no module 'no'"),
         ("numpi:thing", "did you mean numpy?"),
         ("gradcheck.kernel.ssm_scan:x", "no module in gradcheck 'kernel'; did you mean 'kernels'"),
-        ("gradcheck.kernels.ssm_scan.mlx:ssm_scn", "no attribute 'ssm_scn'; did you mean 'ssm_scan'?"),
+        ("gradcheck.kernels.ssm_scan.mlx:ssm_scn", "no attribute 'ssm_scn'; did you mean 'ssm_scan'"),
         ("nothing", "is not of the form"),
         (":attr", "is not of the form"),
         ("kernl.py:f", "did you mean kernel.py?"),

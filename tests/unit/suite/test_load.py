@@ -38,7 +38,7 @@ def test_no_top_level_name_is_taken_and_the_source_can_be_inspected(tiny: Path, 
     op = load([tiny], cwd=elsewhere).ops["decay"]
     assert not {"oracles", "mutants", "reports"} & set(sys.modules)
     assert inspect.getsourcefile(op.step) == op.file
-    assert "a * state + x" in inspect.getsource(op.step)
+    assert "a * h0 + x" in inspect.getsource(op.step)
     assert sys.modules[op.step.__module__].__file__ == op.file
 
 
