@@ -39,7 +39,8 @@ def bands(
     """One band per quantity and metric.
 
     A kernel with a published band is judged by its tolerance. The defects shown are those of the run's own mutants, else the published
-    ones, else those spliced into the kernel's gradients.
+    ones, else those spliced into the kernel's gradients. Those say how far noise and defect lie apart, and move no tolerance: they are as
+    small as the gradients of the cases that were chosen.
     """
     published = published or {}
     mutated = [one for one in mutated if one.item.mutant not in {CANARY, NULL}]
@@ -50,7 +51,7 @@ def bands(
         for metric in METRICS:
             defect, weakest = defects.get((quantity, metric), (None, ""))
             tolerance = FACTOR * row[metric]
-            if defect is not None and math.isfinite(defect):
+            if mutated and defect is not None and math.isfinite(defect):
                 tolerance = min(tolerance, math.sqrt(row[metric] * defect))
             known = published.get((quantity, metric))
             label = weakest if mutated or not weakest else f"{weakest} (spliced in)"
@@ -95,14 +96,17 @@ def planted(mutated: Sequence[Evidence], noise: Table) -> Defects:
 
 
 def spliced(clean: Sequence[Evidence]) -> Defects:
-    """The weakest spliced defect of each gradient: the minimum over defects of the maximum over cases."""
+    """The weakest spliced defect of each gradient: the minimum over defects of the maximum over cases.
+
+    One that changes nothing (the last step of a gradient that is zero there) is no defect.
+    """
     sizes: dict[tuple[str, str], dict[str, float]] = {}
     for measurement in (m for one in clean for m in one.measurements):
         for metric, forms in _SPLICED.items():
             row = sizes.setdefault((measurement.quantity, metric), {})
             for form in forms:
                 size = measurement.spliced.get(form)
-                if size is not None:
+                if size:
                     row[form] = max(row.get(form, 0.0), size)
     return {key: min((size, form) for form, size in row.items()) for key, row in sizes.items() if row}
 

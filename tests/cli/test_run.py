@@ -15,7 +15,7 @@ def test_every_option_reaches_the_engine(cli, engine):
     cli(
         *("run", "--op", "x", "--kernel", "mlx", "--kernel", "a/b.py:f", "--mutants", "all", "--dims", "T=65,mamba2"),
         *("--dtype", "f32,f16", "--dtype", "bf16", "--regime", "growth, sparse", "--cases", "12", "--seed", "3", "--jobs", "2"),
-        *("--timeout", "5", "--memory", "2", "--forward-only"),
+        *("--timeout", "5", "--memory", "2", "--forward-only", "--checks", "taint,split"),
     )
     assert engine.asked == [
         Request(
@@ -31,13 +31,14 @@ def test_every_option_reaches_the_engine(cli, engine):
             timeout=5.0,
             memory=2.0,
             forward_only=True,
+            checks="taint,split",
         )
     ]
 
 
 def test_without_options_the_engine_chooses(cli, engine):
     cli("run", "--op", "x")
-    assert engine.asked == [Request(op="x")]
+    assert engine.asked == [Request(op="x", checks="all")]
 
 
 def test_an_op_is_needed(cli, engine):

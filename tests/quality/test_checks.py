@@ -41,7 +41,7 @@ def test_a_right_kernel_holds_in_every_check_and_the_headline_counts_them(check)
     tallies = " ".join(ran.err.split())
     assert all(
         f"{name} {n}/{n}" in tallies
-        for name, n in {"taint": 4, "scaling": 4, "split": 4, "permutation": 4, "determinism": 4, "layout": 4, "production": 2}.items()
+        for name, n in dict.fromkeys(("taint", "scaling", "split", "permutation", "determinism", "layout", "production"), 2).items()
     )
 
 
@@ -76,7 +76,16 @@ def test_an_unknown_check_is_a_usage_error(check):
 def test_the_line_that_makes_a_check_again_makes_it_again(cli, check):
     first = check(target("leak_from_later_token"), *FEW, "--checks", "taint").run["checks"][0]
     again = cli(
-        "run", "--op", "ssm_scan", "--kernel", target("leak_from_later_token"), "--checks", "taint", "--cases", first["item"]["case"], "--json"
+        "run",
+        "--op",
+        "ssm_scan",
+        "--kernel",
+        target("leak_from_later_token"),
+        "--checks",
+        "taint",
+        "--cases",
+        first["item"]["case"],
+        "--json",
     )
     (second,) = again.run["checks"]
     assert second["evidence"]["notes"] == first["evidence"]["notes"]

@@ -12,13 +12,12 @@ from gradcheck.suite._roots import builtin_root
 
 from .conftest import edit
 
+DROP = 'Edit("leaky.py", "carried = a * G", "carried = G")'
 LEAKY = ("run", "--op", "leaky_scan", "--kernel", "plain", "--dtype", "f32", "--cases", "6", "--checks", "none", "--json")
 ONE = "leaky_scan/B2,T5,D7/f32/uniform"
 
 
-@pytest.mark.parametrize(
-    "worse, better", list(itertools.pairwise([130, 70, 2, 1, 4, 5, 3, 6, 0])), ids=str
-)
+@pytest.mark.parametrize("worse, better", list(itertools.pairwise([130, 70, 2, 1, 4, 5, 3, 6, 0])), ids=str)
 def test_the_worse_of_two_exit_codes_wins_and_so_of_any(worse, better):
     assert ExitCode.worst(ExitCode(better), ExitCode(worse)) == ExitCode.worst(ExitCode(worse), ExitCode(better)) == worse
     assert ExitCode.worst(*ExitCode) == ExitCode.INTERRUPTED
@@ -31,7 +30,7 @@ def test_the_worse_of_two_exit_codes_wins_and_so_of_any(worse, better):
         (["--op", "ssm_scn"], "did you mean 'ssm_scan'?"),
         (["--op", "ssm_scan", "--mutants", "nosuch"], "no mutant of ssm_scan 'nosuch'"),
         (["--op", "ssm_scan", "--mutants", "drop_dA_pth"], "did you mean 'drop_dA_path'"),
-        (["--op", "ssm_scan", "--kernel", "mlxx"], "did you mean 'mlx'?"),
+        (["--op", "ssm_scan", "--kernel", "mlxx"], "did you mean 'mlx'"),
         (["--op", "ssm_scan", "--kernel", "no.such:thing"], "no module 'no'"),
         (["--op", "ssm_scan", "--kernel", "nosuch.py:scan"], "no file"),
         (["--op", "ssm_scan", "--kernel", "empty.py:x"], "no attribute 'x'"),
@@ -97,7 +96,7 @@ def test_a_stale_mutant_rots_the_suite_but_the_baseline_still_runs(cli, hello):
 
 
 def test_an_ambiguous_mutant_rots_the_suite(cli, hello):
-    edit(hello / "mutants" / "leaky_scan.py", {'Edit("leaky.py", "carried = a * G", "carried = G")': 'Edit("leaky.py", "carried", "curried")'})
+    edit(hello / "mutants" / "leaky_scan.py", {DROP: 'Edit("leaky.py", "carried", "curried")'})
     ran = cli(*LEAKY, "--mutants", "drop_decay")
     assert ran.code == ExitCode.ROTTEN
     assert "matches 4 places" in ran.report
@@ -105,7 +104,7 @@ def test_an_ambiguous_mutant_rots_the_suite(cli, hello):
 
 @pytest.mark.parametrize("text", ["carried = = G", "carried = undefined", "raise ImportError"])
 def test_a_mutant_that_does_not_run_is_no_kill(cli, hello, text):
-    edit(hello / "mutants" / "leaky_scan.py", {'Edit("leaky.py", "carried = a * G", "carried = G")': f'Edit("leaky.py", "carried = a * G", "{text}")'})
+    edit(hello / "mutants" / "leaky_scan.py", {DROP: f'Edit("leaky.py", "carried = a * G", "{text}")'})
     ran = cli(*LEAKY, "--mutants", "drop_decay")
     assert ran.code == ExitCode.ROTTEN
     assert ran.kills["plain", "drop_decay", "", "full"][0] == "UNVIABLE"

@@ -14,7 +14,8 @@ from gradcheck import ExitCode
 
 from .conftest import edit, run_ids, shell, start
 
-RUN = ("run", "--op", "leaky_scan", "--kernel", "plain", "--dtype", "f32", "--cases", "8", "--mutants", "all", "--jobs", "2", "--checks", "none")
+FEW = ("--kernel", "plain", "--dtype", "f32", "--cases", "8", "--jobs", "2", "--checks", "none")
+RUN = ("run", "--op", "leaky_scan", "--mutants", "all", *FEW)
 
 
 def journal(folder: Path, run_id: str) -> list[bytes]:
@@ -39,7 +40,8 @@ def stop(folder: Path, number: signal.Signals, after: int) -> tuple[str, int, st
 @pytest.fixture
 def slow(hello: Path) -> Path:
     """A suite whose kernel takes so long that it can be caught at it."""
-    edit(hello / "hello" / "leaky.py", {"import numpy as np": "import time\n\nimport numpy as np", "dy, carried = cotangents": "time.sleep(0.1)\n        dy, carried = cotangents"})  # fmt: skip
+    imports, begin = "import numpy as np", "dy, carried = cotangents"
+    edit(hello / "hello" / "leaky.py", {imports: f"import time\n\n{imports}", begin: f"time.sleep(0.1)\n        {begin}"})
     return hello
 
 
@@ -87,7 +89,8 @@ def test_a_run_that_was_killed_goes_on_even_behind_a_line_cut_short(cli, slow):
 
 
 def test_killed_runs_leave_no_worker_behind(slow):
-    edit(slow / "hello" / "leaky.py", {"time.sleep(0.1)": f"time.sleep(0.1)\n        import os\n        open({str(slow / 'pids')!r}, 'a').write(str(os.getpid()) + ' ')"})
+    note = f"\n        import os\n        open({str(slow / 'pids')!r}, 'a').write(str(os.getpid()) + ' ')"
+    edit(slow / "hello" / "leaky.py", {"time.sleep(0.1)": f"time.sleep(0.1){note}"})
     stop(slow, signal.SIGKILL, after=2)
     pids = set((slow / "pids").read_text().split())
     assert pids

@@ -35,28 +35,55 @@ scan = Mine()
 """
 RIGHT = "return super().vjp(inputs, cotangents)"
 
+ALL = {"d s", "d x", "d dt", "d A", "d B", "d C"}
+
 WRONG = {
-    "0.1 % in one head": (MLX, 'dx = gradients["x"]; head = mx.arange(dx.shape[2])[:, None] == 1; '
-                          'return {**gradients, "x": mx.where(head, dx * 1.001, dx)}', {"d x"}),
-    "wrong for one step alone": (MLX, 'return gradients if inputs["x"].shape[1] > 1 else {**gradients, "C": gradients["C"] * 2 + 1}', {"d C"}),
-    "infinite in one element": (MLX, 'ds = gradients["s"]; '
-                                'return {**gradients, "s": mx.where(mx.arange(ds.size).reshape(ds.shape) == 7, mx.inf, ds)}', {"d s"}),
+    "0.1 % in one head": (
+        MLX,
+        """
+        head = mx.arange(gradients["x"].shape[2])[:, None] == 1
+        return {**gradients, "x": mx.where(head, gradients["x"] * 1.001, gradients["x"])}
+        """,
+        {"d x"},
+    ),
+    "infinite in one element": (
+        MLX,
+        """
+        seventh = mx.arange(gradients["s"].size).reshape(gradients["s"].shape) == 7
+        return {**gradients, "s": mx.where(seventh, mx.inf, gradients["s"])}
+        """,
+        {"d s"},
+    ),
+    "wrong for one step alone": (
+        MLX,
+        'return gradients if inputs["x"].shape[1] > 1 else {**gradients, "C": gradients["C"] * 2 + 1}',
+        {"d C"},
+    ),
     "no gradient for A": (MLX, 'return {**gradients, "A": None}', {"d A"}),
     "batch rows turned round": (MLX, 'return {**gradients, "x": gradients["x"][::-1]}', {"d x"}),
     "one step late": (MLX, 'return {**gradients, "B": mx.roll(gradients["B"], 1, axis=1)}', {"d B"}),
-    "assumes cotangents of one size": (
-        NUMPY, "return super().vjp(inputs, tuple(np.sign(w) for w in cotangents))", {"d s", "d x", "d dt", "d A", "d B", "d C"}),
-    "float64 gradients": (NUMPY, "return tuple(g.astype(np.float64) for g in super().vjp(inputs, cotangents))",
-                          {"d s", "d x", "d dt", "d A", "d B", "d C"}),
-    "lists for arrays": (NUMPY, "return [g.tolist() for g in super().vjp(inputs, cotangents)]", {"d s", "d x", "d dt", "d A", "d B", "d C"}),
-    "noise of 1e-4": (NUMPY, 's, *rest = super().vjp(inputs, cotangents); '
-                      'return (s * (1 + 1e-4 * np.random.default_rng().standard_normal(s.shape))).astype(s.dtype), *rest', {"d s"}),
-    "sums in half precision": (NUMPY, "*rest, C = super().vjp(inputs, cotangents); return *rest, C.astype(np.float16).astype(C.dtype)", {"d C"}),
-}  # fmt: skip
+    "assumes cotangents of one size": (NUMPY, "return super().vjp(inputs, tuple(np.sign(w) for w in cotangents))", ALL),
+    "float64 gradients": (NUMPY, "return tuple(g.astype(np.float64) for g in super().vjp(inputs, cotangents))", ALL),
+    "lists for arrays": (NUMPY, "return [g.tolist() for g in super().vjp(inputs, cotangents)]", ALL),
+    "noise of 1e-4": (
+        NUMPY,
+        """
+        s, *rest = super().vjp(inputs, cotangents)
+        noise = 1e-4 * np.random.default_rng().standard_normal(s.shape)
+        return (s * (1 + noise)).astype(s.dtype), *rest
+        """,
+        {"d s"},
+    ),
+    "rounded to half precision": (
+        NUMPY,
+        "*rest, C = super().vjp(inputs, cotangents); return *rest, C.astype(np.float16).astype(C.dtype)",
+        {"d C"},
+    ),
+}
 
 
 def mine(pattern, body):
-    return pattern.format(body)
+    return pattern.format(body.strip())
 
 
 @pytest.mark.parametrize("what", WRONG)
@@ -179,7 +206,8 @@ def test_forward_only_says_that_no_gradient_was_checked(check, write):
 
 
 def test_forward_only_still_finds_a_wrong_output(check, write):
-    ran = check(write(FORWARD.replace("return right.forward(*inputs)", "y, s = right.forward(*inputs)\n    return y, -s")), *ONE, "--forward-only")
+    wrong = FORWARD.replace("return right.forward(*inputs)", "y, s = right.forward(*inputs)\n    return y, -s")
+    ran = check(write(wrong), *ONE, "--forward-only")
     assert (ran.code, set(ran.blamed)) == (ExitCode.WRONG, {"s_T"})
 
 

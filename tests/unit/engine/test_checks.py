@@ -69,7 +69,11 @@ def stranger(name):
 
 
 def right(name):
-    return stranger(name.removeprefix("stranger ")) if name.startswith("stranger ") else load_target(f"gradcheck.kernels.ssm_scan.{name}:ssm_scan")
+    return (
+        stranger(name.removeprefix("stranger "))
+        if name.startswith("stranger ")
+        else load_target(f"gradcheck.kernels.ssm_scan.{name}:ssm_scan")
+    )
 
 
 @pytest.mark.parametrize("check", SMALL)
@@ -128,7 +132,7 @@ def test_a_leak_between_rows_is_seen(bench):
     assert any("at b=" in sentence for sentence in BY_NAME["taint"].find(bench(Leaks())).broken)
 
 
-def test_in_a_coupled_state_too_the_reference_says_what_is_independent(_cache):
+def test_in_a_coupled_state_too_the_reference_says_what_is_independent():
     op = load([HELLO]).ops["delta_rule"]
     case = Case.parse("delta_rule/B2,T7,K3,V5/f32/uniform/1")
     known, problem = know(op, case)
@@ -267,7 +271,9 @@ def test_checks_are_planned_at_cases_that_have_something_to_tell(op):
 
 def test_checks_keep_to_the_sizes_and_cases_that_the_user_chose(op):
     cases = cases_of(op, ("f32",), 0)
-    (large,) = {i.case for i in items(op, "mlx", [c for c in cases if c.variant == "mamba2"], CHECKS, dims="N=16") if i.check == "production"}
+    (large,) = {
+        i.case for i in items(op, "mlx", [c for c in cases if c.variant == "mamba2"], CHECKS, dims="N=16") if i.check == "production"
+    }
     assert Case.parse(large).sizes["N"] == 16
     named = items(op, "mlx", cases[:1], CHECKS, named=True)
     assert {item.case for item in named} == {str(replace(cases[0], objective="all"))}
