@@ -112,6 +112,7 @@ def test_a_gradient_of_another_dtype_is_a_problem(kind):
 
 def test_a_custom_function_inside_a_kernel_is_looked_at_too():
     f = tapped(lambda p, c: product_vjp(p, c)[:1])
+
     def padded(x, w):
         y, z = f(mx.pad(x, (0, 1)), mx.pad(w, (0, 1)))
         return y[:3], z
