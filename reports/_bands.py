@@ -53,8 +53,10 @@ class _Row:
 
     @property
     def band(self) -> Band | None:
-        """The metric worth showing: where it fails, the one exceeded most; else l2, the error in the norm of the whole, or failing that
-        the one that separates best. The largest separation of all would flatter: a single element may be off without bounds.
+        """The metric worth showing.
+
+        Where the row fails, the one exceeded most; else l2, the error in the norm of the whole, or failing that the one that separates
+        best. The largest separation of all would flatter: a single element may be off without bounds.
         """
         if self.failed and self.worst:
             return self.worst.deciding

@@ -108,6 +108,9 @@ def here(tmp_path: Path, _truths: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     monkeypatch.setenv("GRADCHECK_CACHE_DIR", str(_truths))
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.chdir(tmp_path)
+    main_module = sys.modules["__main__"]  # pytest, which no worker needs to import
+    monkeypatch.setattr(main_module, "__spec__", None)
+    monkeypatch.delattr(main_module, "__file__", raising=False)
     return tmp_path
 
 

@@ -9,7 +9,7 @@ from gradcheck import Case, ExitCode
 from .conftest import STRANGERS
 
 QUICK = ("--checks", "none")  # a comparison with the truth is enough to tell these
-FEW = ("--cases", "4", *QUICK)  # of each branch: growth, sparse and long memory; one and 131 steps; every objective but none twice
+FEW = ("--cases", "4", "--jobs", "1", *QUICK)  # of each branch: growth, sparse and long memory; one and 131 steps; every objective but none twice
 
 WRONG = {
     "sign_error": {"d A"},

@@ -170,7 +170,7 @@ mine, key, seen = float(sys.argv[1]), sys.argv[2], set()
 print("ready", flush=True)
 sys.stdin.readline()
 end = time.monotonic() + 0.7
-while time.monotonic() < end:
+while time.monotonic() < end or (len(seen) < 2 and time.monotonic() < end + 20):  # on a busy machine they meet late
     values = np.full(20_000, mine)
     assert cache.put(key, Truth("costate", {"y": Quantity(values, values, values)}, {}), {"writer": mine})
     truth, extras = cache.get(key)  # never a miss, once somebody has put it
