@@ -53,11 +53,15 @@ class Ran:
     @property
     def blamed(self) -> dict[str, str]:
         """Outputs and gradients that a failed verdict names, each with the first sentence that does."""
+        return self.blamed_in("")
+
+    def blamed_in(self, kernel: str) -> dict[str, str]:
+        """As `blamed`, of one of several kernels."""
         found: dict[str, str] = {}
         for verdict in self.verdicts:
-            if verdict["outcome"] == "FAILED":
+            if verdict["outcome"] == "FAILED" and kernel in {"", verdict["item"]["kernel"]}:
                 for text in verdict["why"].split("; "):
-                    if named := re.match(r"(d \w+|y|\w+_T)(?= at|, step|:)", text):
+                    if named := re.match(r"(d \w+|y|\w+_T)(?= at|, worst step|:)", text):
                         found.setdefault(named[0], text)
         return found
 
