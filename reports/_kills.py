@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
@@ -32,21 +34,27 @@ def mutants(run: Run) -> tuple[MutantVerdict, ...]:
     return tuple(row for row in run.kills if row.mutant not in CONTROLS)
 
 
-def score(run: Run) -> str:
+def score(run: Run, kernel: str = "") -> str:
     """`5 of 5 mutants killed`: killed in every kernel and branch in which it was run in full; declared survivors are not counted."""
-    whole = [row for row in mutants(run) if row.form == "full" and row.outcome not in (Outcome.HARMLESS, Outcome.EQUIVALENT)]
+    rows = [row for row in mutants(run) if not kernel or row.kernel == kernel]
+    whole = [row for row in rows if row.form == "full" and row.outcome not in (Outcome.HARMLESS, Outcome.EQUIVALENT)]
     names = {row.mutant for row in whole}
     killed = names - {row.mutant for row in whole if row.outcome is not Outcome.KILLED}
     return f"{len(killed)} of {count(len(names), 'mutant')} killed" if names else ""
 
 
 def kill_table(run: Run, width: int) -> Iterator[RenderableType]:
-    """Mutants by kernel and branch; then canary and null mutant, on their own."""
+    """Mutants by kernel; then canary and null mutant, on their own."""
     rows = mutants(run)
+    kernels = dict.fromkeys(row.kernel for row in rows)
+    for kernel in kernels:
+        yield say("\n", ("mutants", "bold"), f" of {line(kernel)} · {score(run, kernel) or 'all declared harmless or equivalent'}")
+        yield _draw([row for row in rows if row.kernel == kernel], width)
     if rows:
-        yield say("\n", ("mutants", "bold"), f" · {score(run) or 'all declared harmless or equivalent'}")
-        yield _draw(rows, width)
-        caption = "Cases in which the defect was seen, of those run; the gradient that saw it best, and by what multiple of its tolerance."
+        caption = (
+            "Cases in which the defect was seen, of those run; the gradient that saw it best, and by what multiple of its tolerance. "
+            "Where the branches agree they share a row, with the smaller multiple."
+        )
         yield Padding(say((caption, "dim")), (0, 0, 0, 2))
     elif run.kills:
         yield ""
@@ -56,25 +64,37 @@ def kill_table(run: Run, width: int) -> Iterator[RenderableType]:
 
 def _draw(rows: Sequence[MutantVerdict], width: int) -> Table:
     forms = [form for form in FORMS if any(row.form == form for row in rows)]
-    many, branches = len({row.kernel for row in rows}) > 1, any(row.variant for row in rows)
+    branches = any(row.variant for row in rows)
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1), header_style="dim", border_style="dim")
     table.add_column("mutant", overflow="ellipsis", no_wrap=True)
-    if many:
-        table.add_column("kernel", overflow="ellipsis", no_wrap=True)
     if branches:
         table.add_column("branch", no_wrap=True, style="dim")
     for form in forms:
         table.add_column(form, no_wrap=True)
-    where = dict.fromkeys((row.mutant, row.kernel, row.variant) for row in rows)
-    shown = ""
-    for mutant, kernel, variant in where:
-        own = {row.form: row for row in rows if (row.mutant, row.kernel, row.variant) == (mutant, kernel, variant)}
-        cells = [Text(line(mutant) if mutant != shown else "")]
-        cells += [Text(line(kernel))] if many else []
-        cells += [Text(line(variant))] if branches else []
-        table.add_row(*cells, *(_cell(own.get(form), width) for form in forms))
-        shown = mutant
+    for mutant in dict.fromkeys(row.mutant for row in rows):
+        shown = line(mutant)
+        for own in _shared([row for row in rows if row.mutant == mutant]):
+            cells = [Text(shown), *([Text(line(next(iter(own.values())).variant))] if branches else [])]
+            table.add_row(*cells, *(_cell(own.get(form), width) for form in forms))
+            shown = ""
     return table
+
+
+def _shared(rows: Sequence[MutantVerdict]) -> list[dict[str, MutantVerdict]]:
+    """The rows of one mutant by form: one group for all branches where they end alike, else one for each branch."""
+    branches = list(dict.fromkeys(row.variant for row in rows))
+    by_branch = [{row.form: row for row in rows if row.variant == branch} for branch in branches]
+    ends = [{form: row.outcome for form, row in own.items()} for own in by_branch]
+    if len(branches) == 1 or any(end != ends[0] for end in ends):
+        return by_branch
+    merged = {}
+    for form in by_branch[0]:
+        alike = [own[form] for own in by_branch]
+        least = min(alike, key=lambda row: math.inf if row.margin is None else row.margin)
+        merged[form] = replace(
+            least, variant=" ".join(branches), kills=sum(row.kills for row in alike), cases=sum(row.cases for row in alike)
+        )
+    return [merged]
 
 
 def _cell(row: MutantVerdict | None, width: int) -> Text:
