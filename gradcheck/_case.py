@@ -83,4 +83,6 @@ def parse_dims(text: str) -> tuple[tuple[tuple[str, int], ...], str]:
             variant = part
         else:
             raise UsageError(f"dims {text!r}: {part!r} is neither an axis with a positive size (T65) nor a variant (mamba2)")
+    if text and not dims and not variant:
+        raise UsageError(f"dims {text!r} names neither an axis with a size (T65) nor a variant (mamba2)")
     return tuple(dims.items()), variant

@@ -56,6 +56,11 @@ def softplus_branches(rng: np.random.Generator, shapes: Shapes) -> dict[str, F64
     return inputs
 
 
+def dt_sweep(rng: np.random.Generator, shapes: Shapes) -> dict[str, F64]:
+    """dt from -12 to 19: every stretch of softplus that models train in, so that no slope is wrong unseen. Mamba starts at -7 to -2."""
+    return _draw(rng, shapes, (-12, 19), (-0.1, -0.03))
+
+
 def unequal_heads(rng: np.random.Generator, shapes: Shapes) -> dict[str, F64]:
     """Heads that differ by powers of ten: a head that is small in the norm of the whole must be right by itself."""
     inputs = _draw(rng, shapes, (-1, 1), (-1, -0.3))
@@ -95,6 +100,7 @@ def sparse(rng: np.random.Generator, shapes: Shapes) -> dict[str, F64]:
         "gate-zero": gate_zero,
         "growth": growth,
         "softplus-branches": softplus_branches,
+        "dt-sweep": dt_sweep,
         "unequal-heads": unequal_heads,
         "sparse": sparse,
     },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,9 +25,19 @@ FOLDER = Path(".gradcheck")
 WITH_RESUME = ("resume", "as_json")  # what may be said beside `--resume`: all else is in the plan of the run
 
 
-def _names(_: click.Context, __: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
-    """Names of `--dtype f32,f16 --dtype bf16`."""
-    return tuple(name for text in value for name in (part.strip() for part in text.split(",")) if name)
+def _names(_: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of `--dtype f32,f16 --dtype bf16`. An option that is given but names nothing is a slip, not a wish for everything."""
+    names = tuple(name for text in value for name in (part.strip() for part in text.split(",")) if name)
+    if value and not names:
+        raise click.BadParameter(f"{','.join(value)!r} names nothing; leave the option out to have all", param=parameter)
+    return names
+
+
+def _finite(_: click.Context, parameter: click.Parameter, value: float) -> float:
+    """A limit that is a number."""
+    if not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no limit; give a number of seconds or GiB", param=parameter)
+    return value
 
 
 @click.command("run", short_help="Check kernels against the truth, and mutants against the check.")
@@ -50,6 +61,7 @@ def _names(_: click.Context, __: click.Parameter, value: tuple[str, ...]) -> tup
 @click.option("--jobs", metavar="N", type=click.IntRange(min=0), default=0, help="Workers; without it: one per core.")
 @click.option(
     "--timeout",
+    callback=_finite,
     metavar="SECONDS",
     type=click.FloatRange(min=0, min_open=True),
     default=60.0,
@@ -58,6 +70,7 @@ def _names(_: click.Context, __: click.Parameter, value: tuple[str, ...]) -> tup
 )
 @click.option(
     "--memory",
+    callback=_finite,
     metavar="GIB",
     type=click.FloatRange(min=0, min_open=True),
     default=8.0,

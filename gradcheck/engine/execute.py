@@ -16,7 +16,7 @@ from gradcheck._op import Op
 from gradcheck._truth import Truth
 from gradcheck._verdict import CANARY, Evidence, WorkItem
 from gradcheck.calibrate.judge import Tolerances
-from gradcheck.engine.arrays import is_object
+from gradcheck.engine.arrays import arrays_of, is_object
 from gradcheck.engine.call import NoBackward, call, canary
 from gradcheck.engine.checks import CHECKS, Bench
 from gradcheck.engine.measure import Sticks, measure, sticks_of
@@ -145,6 +145,7 @@ class Probe:
     source: Source
     op: str
     target: str
+    dtypes: tuple[str, ...] = ()
 
 
 def probe(ask: Probe) -> str:
@@ -158,6 +159,11 @@ def probe(ask: Probe) -> str:
     op = op_of(ask.source, ask.op)
     if isinstance(kernel, Op) or kernel is op.step or _code(kernel) == _code(op.step):
         return f"kernel {ask.target!r} is the reference itself: an oracle cannot check itself. Name an implementation of {op.name} instead."
+    arrays = arrays_of(kernel)
+    if alien := [dtype for dtype in ask.dtypes if dtype not in arrays.DTYPES]:
+        return (
+            f"kernel {ask.target!r} works on {arrays.NAME} arrays, which have no {alien[0]}; leave it out, or give a kernel on MLX arrays"
+        )
     return ""
 
 

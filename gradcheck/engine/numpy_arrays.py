@@ -28,7 +28,7 @@ def make(value: npt.NDArray[np.generic], dtype: str, layout: str = "") -> object
 
 def is_array(thing: object) -> bool:
     """Whether this is an array of this library."""
-    return isinstance(thing, (np.ndarray, np.generic))
+    return isinstance(thing, (np.ndarray, np.generic)) and not isinstance(thing, np.ma.MaskedArray)  # a mask would be dropped
 
 
 def dtype_of(array: object) -> str:

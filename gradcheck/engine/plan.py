@@ -227,6 +227,8 @@ def _mutants(request: Request, suite: Suite) -> dict[str, Mutant]:
     if request.mutants == "all":
         return known
     names = [name.strip().removeprefix(f"{request.op}/") for name in request.mutants.split(",") if name.strip()]
+    if not names:
+        raise unknown(f"mutant of {request.op}", request.mutants, known, "`all` and `none` are understood too.")
     for name in names:
         if name not in known:
             raise unknown(f"mutant of {request.op}", name, known, "`all` and `none` are understood too.")

@@ -177,7 +177,11 @@ def _sources(plan: Plan, suite: Suite, request: Request, cwd: Path) -> str:
 
 def _probe_strangers(context: _Context) -> None:
     """A stranger's file is code we have never seen: load it in a worker first."""
-    asks = [Probe(context.source, context.plan.op.name, s.kernel.target) for s in context.plan.subjects if s.stranger]
+    asks = [
+        Probe(context.source, context.plan.op.name, s.kernel.target, tuple(dict.fromkeys(case.dtype for case in s.cases)))
+        for s in context.plan.subjects
+        if s.stranger
+    ]
     for ask, got in run_all(probe, asks, jobs=1, limits=context.limits, logs=context.folder.logs):
         if isinstance(got, Done) and got.value:
             raise UsageError(str(got.value))

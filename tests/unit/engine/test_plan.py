@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -11,8 +10,9 @@ from gradcheck import Case, Kernel
 from gradcheck.engine.assemble import planned_items
 from gradcheck.engine.plan import Request, make_plan
 from gradcheck.suite import load
+from gradcheck.suite._roots import builtin_root
 
-ROOT = Path(__file__).parents[3]
+ROOT = builtin_root().path  # the checkout, or what the wheel carries
 FORWARD = Kernel("forward", "gradcheck.kernels.ssm_scan.ggml:ssm_scan", forward_only=True)
 BOTH = Kernel("both", "gradcheck.kernels.ssm_scan.mlx:ssm_scan", sources=("mlx.py",))
 

@@ -6,11 +6,12 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 
+import gradcheck
 from gradcheck import UsageError
 from gradcheck.engine.tap import tap_custom_functions
 from gradcheck.engine.target import load_package, load_target
 
-KERNELS = Path(__file__).parents[3] / "gradcheck" / "kernels"
+KERNELS = Path(str(gradcheck.__file__)).parent / "kernels"  # of the checkout, or of the wheel
 
 
 def write(folder, **files):

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import gradcheck
 from gradcheck import Edit
 from gradcheck.engine.mutate import copy_with_edit
 from gradcheck.engine.target import load_package
@@ -13,7 +14,7 @@ from gradcheck.kernels.ssm_scan.mlx import ssm_scan as by_hand
 
 from .scan import BRANCHES, EPS, ROUNDINGS, central_differences, distance, draw, run
 
-PACKAGE = Path(__file__).parents[3] / "gradcheck" / "kernels" / "ssm_scan"
+PACKAGE = Path(str(gradcheck.__file__)).parent / "kernels" / "ssm_scan"
 
 
 @pytest.mark.parametrize("branch", BRANCHES)

@@ -6,17 +6,19 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+import gradcheck
 from gradcheck.engine.call import call
 from gradcheck.engine.mutate import copy_with_edit
 from gradcheck.engine.target import load_package
 from gradcheck.kernels.mamba2.mlx import TIME_STEP_LIMIT, mamba2
 from gradcheck.suite import load
+from gradcheck.suite._roots import builtin_root
 
 from .scan import EPS, ROUNDINGS, distance, rounded
 from .scan import reference as scan
 
-ROOT = Path(__file__).parents[3]
-PACKAGE = ROOT / "gradcheck" / "kernels" / "mamba2"
+ROOT = builtin_root().path  # the checkout, or what the wheel carries
+PACKAGE = Path(str(gradcheck.__file__)).parent / "kernels" / "mamba2"
 NAMES = ("x", "dt", "A_log", "B", "C", "D", "dt_bias", "state")
 
 

@@ -6,15 +6,17 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+import gradcheck
 from gradcheck.engine.mutate import copy_with_edit
 from gradcheck.engine.target import load_package
 from gradcheck.kernels.ssm_scan.mlx import ssm_scan
 from gradcheck.suite import load
+from gradcheck.suite._roots import builtin_root
 
 from .scan import BRANCHES, EPS, NAMES, ROUNDINGS, central_differences, distance, draw, reference, rounded, run
 
-ROOT = Path(__file__).parents[3]
-PACKAGE = ROOT / "gradcheck" / "kernels" / "ssm_scan"
+ROOT = builtin_root().path  # the checkout, or what the wheel carries
+PACKAGE = Path(str(gradcheck.__file__)).parent / "kernels" / "ssm_scan"
 
 
 @pytest.mark.parametrize("branch", BRANCHES)
