@@ -2,8 +2,9 @@
 
 D = <grad L, d> is a central difference of the reference along d. The kernel's gradient must have the same product with d. Rounding is
 measured by S = sum |w| |dy/dd|, the terms of D one by one: u S is one rounding of each, and the tolerance in rounding units is that
-of the comparison with the truth. d is random in sign, so that the errors of a correct kernel do not add up along it, while one wrong
-element in a hundred thousand stands out.
+of the comparison with the truth, by z, the largest of all gradients. d is random in sign, so that the errors of a correct kernel do not
+add up along it. It is one number for all gradients: what is wrong in a whole head or tile stands out, one element or two parts in a
+thousand of one gradient may not.
 """
 
 from __future__ import annotations
