@@ -59,7 +59,7 @@ def items(op: Op, kernel: str, cases: Sequence[Case], checks: Iterable[Check], *
 
 
 def _few(op: Op, cases: Sequence[Case]) -> list[Case]:
-    """The longest case within the budget, and the smallest.
+    """The longest case within the budget, and the smallest of the others.
 
     Of those with the most axes longer than 1, since a row alone, or one step, has nothing to be independent of.
     """
@@ -72,9 +72,13 @@ def _few(op: Op, cases: Sequence[Case]) -> list[Case]:
 
     if not cases:
         return []
-    small = min(cases, key=lambda case: (cost(case) > BUDGET, -width(case), cost(case)))
-    long = max(cases, key=lambda case: (case.sizes[TIME] > 1, cost(case) <= BUDGET, width(case), case.sizes[TIME], -cost(case)))
-    return list(dict.fromkeys([long, small]))[:PER_BRANCH]
+    enough = max(map(width, cases)) - 1  # one axis of size 1 is a price worth paying for length
+    long = max(
+        cases, key=lambda case: (case.sizes[TIME] > 1, cost(case) <= BUDGET, min(width(case), enough), case.sizes[TIME], -cost(case))
+    )
+    others = [case for case in cases if case != long]
+    small = [min(others, key=lambda case: (cost(case) > BUDGET, -width(case), cost(case)))] if others else []
+    return [long, *small][:PER_BRANCH]
 
 
 def _production(op: Op, variant: str, like: Case, dims: str) -> Iterator[Case]:

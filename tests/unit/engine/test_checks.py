@@ -265,7 +265,7 @@ def test_checks_are_planned_at_cases_that_have_something_to_tell(op):
     assert {case.objective for case in cases} == {"all"}
     small = {Case.parse(item.case) for item in planned if not BY_NAME[item.check].large}
     assert len(small) == 4
-    assert all(size > 1 for case in small for size in case.sizes.values())
+    assert all(sum(size == 1 for size in case.sizes.values()) <= 1 for case in small)
     assert any(case.sizes["T"] > 64 for case in small)
 
 
