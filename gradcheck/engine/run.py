@@ -265,7 +265,7 @@ def _job(context: _Context, subject: Subject, item: WorkItem, noises: Noises) ->
     package = subject.package
     if item.mutant and item.mutant != CANARY:
         edit = None if item.mutant == NULL else subject.mutants[item.mutant].edits[subject.kernel.name]
-        into = context.folder.path / "mutants" / item.mutant
+        into = (context.folder.path / "mutants" / item.mutant).absolute()  # a kernel may change the folder of its worker
         package = str(copy_with_edit(Path(subject.package), edit, item.mutant, into))
     job = Job(item, context.source, subject.kernel, package, subject.module, context.request.forward_only)
     if not item.check:

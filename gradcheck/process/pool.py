@@ -58,7 +58,7 @@ def _results(
     function: Callable[[Item], object], items: Iterable[Item], jobs: int, limits: Limits, logs: Path, prepare: bytes
 ) -> Iterator[tuple[Item, Outcome]]:
     logs.mkdir(parents=True, exist_ok=True)
-    desk = Desk(Path(tempfile.mkdtemp(prefix="workers-", dir=logs)))
+    desk = Desk(Path(tempfile.mkdtemp(prefix="workers-", dir=logs.absolute())))  # an item may change the folder of its worker
     crew = Crew(jobs, limits, Setup(desk, limits.memory, prepare))
     given: dict[int, Item] = {}
     numbered = enumerate(items)
