@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from gradcheck import ExitCode
@@ -39,10 +41,8 @@ def test_a_right_kernel_holds_in_every_check_and_the_headline_counts_them(check)
     ran = check("mlx", *FEW, "--checks", "all")
     assert ran.code == ExitCode.OK, ran.err
     tallies = " ".join(ran.err.split())
-    assert all(
-        f"{name} {n}/{n}" in tallies
-        for name, n in dict.fromkeys(("taint", "scaling", "split", "permutation", "determinism", "layout", "production"), 2).items()
-    )
+    for name in ("taint", "scaling", "split", "permutation", "determinism", "layout", "production"):
+        assert re.search(rf"{name} ([1-9]\d*)/\1\b", tallies), name
 
 
 def test_without_a_backward_the_checks_are_of_the_forward(check):
