@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
@@ -14,87 +13,31 @@ from rich.text import Text
 
 from gradcheck import Band, Run
 
-from ._facts import Seen, by_quantity, dtypes, find, kernels, over, seen, separation
+from ._facts import dtypes, kernels, over, separation
+from ._rows import Row, rows, spliced, weakest
 from ._text import line, number, say
 
 _WIDE = 104  # columns from which the log scale and the worst element fit
 
-_SPLICED = " (spliced in)"  # what the engine adds to the name of a defect that is no mutant of the kernel
-_ROOM = 3.0  # a defect less than this many tolerances away cannot be told from noise
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """One output or gradient over all cases of a kernel and dtype."""
-
-    quantity: str
-    measured: tuple[Seen, ...]
-    bands: tuple[Band, ...]
-
-    @property
-    def failed(self) -> bool:
-        return any(s.failed for s in self.measured)
-
-    @property
-    def told(self) -> bool:
-        """Whether any case could tell anything."""
-        return any(s.measurement.informative and (s.measurement.checked or s.measurement.problem) for s in self.measured)
-
-    @property
-    def blurred(self) -> bool:
-        """Whether there are defects, and by no metric a tolerance well below them: nothing is known of such a gradient."""
-        known = [(band.tolerance, band.defect) for band in self.bands if band.defect is not None]
-        return bool(known) and all(not (tolerance <= defect / _ROOM) for tolerance, defect in known)
-
-    @property
-    def worst(self) -> Seen | None:
-        """The case that is furthest off."""
-        return max(self.measured, key=lambda s: (s.failed, s.excess), default=None)
-
-    @property
-    def band(self) -> Band | None:
-        """The metric worth showing.
-
-        Where the row fails, the one exceeded most; else l2, the error in the norm of the whole, or failing that the one that separates
-        best. The largest separation of all would flatter: a single element may be off without bounds.
-        """
-        if self.failed and self.worst:
-            return self.worst.deciding
-        whole = next((b for b in self.bands if b.metric == "l2"), None)
-        if whole is not None and (whole.defect is not None or all(b.defect is None for b in self.bands)):
-            return whole
-        return max(self.bands, key=lambda b: (separation(b) or -math.inf, over(self.error(b), b.tolerance)), default=None)
-
-    def error(self, band: Band) -> float | None:
-        """Worst error of the clean kernel by the band's metric, over all cases; None where nothing was measured or it is not finite."""
-        ratios = [s.measurement.ratios[band.metric] for s in self.measured if band.metric in s.measurement.ratios]
-        return max(ratios, key=lambda ratio: over(ratio, 1.0)) if ratios else band.measured
-
 
 def calibration(run: Run, width: int) -> Iterator[RenderableType]:
     """One table per kernel and dtype, then one caption for all of them."""
-    table = by_quantity(run)
     drawn = False
     for kernel in kernels(run):
         for dtype in dtypes(run, kernel):
-            rows = _rows(list(seen(run, kernel, dtype)), kernel, dtype, table)
-            if not rows:
+            group = rows(run, kernel, dtype)
+            if not group:
                 continue
             drawn = True
-            level = " · band: op-level" if any(band.kernel == "op-level" for row in rows for band in row.bands) else ""
-            level += " · defects spliced into its gradients" if any(_SPLICED in band.weakest for row in rows for band in row.bands) else ""
+            level = " · band: op-level" if any(band.kernel == "op-level" for row in group for band in row.bands) else ""
+            level += " · defects spliced into its gradients" if any(spliced(band) for row in group for band in row.bands) else ""
             yield say("\n", (line(kernel), "bold"), f" · {dtype}", (level, "yellow"))
-            yield _draw(rows, width)
+            yield _draw(group, width)
     if drawn:
         yield Padding(_caption(width), (0, 0, 0, 2))
 
 
-def _rows(measured: Sequence[Seen], kernel: str, dtype: str, table: dict[tuple[str, str, str], tuple[Band, ...]]) -> list[_Row]:
-    names = dict.fromkeys(s.measurement.quantity for s in measured)
-    return [_Row(n, tuple(s for s in measured if s.measurement.quantity == n), find(table, kernel, dtype, n)) for n in names]
-
-
-def _draw(rows: Sequence[_Row], width: int) -> Table:
+def _draw(group: Sequence[Row], width: int) -> Table:
     wide = width >= _WIDE
     scale = min(max(width - 102, 14), 24) if wide else 0  # the names of mutants come first
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0, header_style="dim", border_style="dim")
@@ -108,17 +51,17 @@ def _draw(rows: Sequence[_Row], width: int) -> Table:
     if wide:
         table.add_column("worst at", no_wrap=True)
     table.add_column("step", justify="right", no_wrap=True)
-    ends = _ends(rows)
-    for row, following in zip(rows, [*rows[1:], None], strict=True):
+    ends = _ends(group)
+    for row, following in zip(group, [*group[1:], None], strict=True):
         outputs_end = following is not None and following.quantity.startswith("d ") and not row.quantity.startswith("d ")
         table.add_row(*_cells(row, scale, ends), end_section=outputs_end)
     return table
 
 
-def _cells(row: _Row, scale: int, ends: tuple[float, float]) -> list[Text]:
-    mark, style = ("✗", "bold red") if row.failed else ("✓", "green") if row.told and not row.blurred else ("?", "yellow")
+def _cells(row: Row, scale: int, ends: tuple[float, float]) -> list[Text]:
+    style = {"✗": "bold red", "✓": "green", "?": "yellow"}[row.mark]
     nothing = Text("–")
-    cells = [say((f"{mark} ", style), (f"{line(row.quantity)} ", style if row.failed else "bold"))]
+    cells = [say((f"{row.mark} ", style), (f"{line(row.quantity)} ", style if row.failed else "bold"))]
     band = row.band
     if band is None:
         cells += [nothing] * (8 if scale else 7)
@@ -132,7 +75,7 @@ def _cells(row: _Row, scale: int, ends: tuple[float, float]) -> list[Text]:
             nothing if band.defect is None else Text(number(band.defect)),
             nothing if decades is None else say((f"{decades:.1f}", "bold")),
             *([say(" ") + _scale(band, error if row.told else 0.0, ends, scale)] if scale else []),
-            Text(f" {line(band.weakest).removesuffix(_SPLICED)}" if band.weakest else " –"),
+            Text(f" {line(weakest(band))}" if band.weakest else " –"),
         ]
     worst = row.worst.measurement if row.worst else None
     if scale:
@@ -141,16 +84,16 @@ def _cells(row: _Row, scale: int, ends: tuple[float, float]) -> list[Text]:
     return cells
 
 
-def _measured(row: _Row, error: float | None) -> str:
+def _measured(row: Row, error: float | None) -> str:
     """The worst error; `invalid` where a case returned what cannot be compared."""
     if not row.told:
         return "–"
     return "invalid" if error is None else number(error)
 
 
-def _ends(rows: Sequence[_Row]) -> tuple[float, float]:
+def _ends(group: Sequence[Row]) -> tuple[float, float]:
     """Decades that the scale of a table spans: one scale, so that its rows can be compared."""
-    marks = [m for row in rows if (b := row.band) for m in (b.noise, b.tolerance, b.defect, row.error(b)) if m and 0 < m < math.inf]
+    marks = [m for row in group if (b := row.band) for m in (b.noise, b.tolerance, b.defect, row.error(b)) if m and 0 < m < math.inf]
     return (math.floor(math.log10(min(marks))), math.ceil(math.log10(max(marks)))) if marks else (0.0, 1.0)
 
 

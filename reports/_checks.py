@@ -32,7 +32,7 @@ def tallies(run: Run, kernel: str) -> Text | None:
         held = sum(verdict.outcome in GOOD for verdict in told)
         style = "bold red" if held < len(told) else "yellow" if not told else ""
         parts += [" · "] if number else []
-        parts.append((f"{line(check)} {f'{held}/{len(told)}' if told else 'nothing to compare'}", style))
+        parts.append((f"{line(check)} {f'{held}/{len(told)}' if told else line(group[0].why) or 'nothing to compare'}", style))
     return say(*parts)
 
 

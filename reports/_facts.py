@@ -11,6 +11,7 @@ from gradcheck import Band, Case, Measurement, Outcome, Run, Verdict
 
 GOOD = (Outcome.PASSED, Outcome.PASSED_ZERO)
 WRONG = (Outcome.FAILED, Outcome.CRASHED)
+GPU = "metal"  # the place of a Metal kernel that is an Apple GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,21 @@ def gradients(measured: Sequence[Seen]) -> list[str]:
     """Names of the gradients of which an element was compared and could tell."""
     names = (s.measurement.quantity for s in measured if s.measurement.checked and s.measurement.informative)
     return list(dict.fromkeys(name.removeprefix("d ") for name in names if name.startswith("d ")))
+
+
+def place(run: Run, kernel: str) -> str:
+    """Where the Metal kernels of `kernel` ran, `metal` or `metal-cpu`; nothing where it launched none."""
+    found = (v.evidence.place for v in (*run.verdicts, *run.checks) if v.item.kernel == kernel and v.evidence is not None)
+    return " + ".join(dict.fromkeys(where for where in found if where))
+
+
+def mute(run: Run, kernel: str) -> dict[str, int]:
+    """In how many cases a quantity says nothing: its truth is beyond float64, or below the oracle's own error. Any value would do there."""
+    counts: dict[str, int] = {}
+    for one in seen(run, kernel):
+        if not one.measurement.informative:
+            counts[one.measurement.quantity] = counts.get(one.measurement.quantity, 0) + 1
+    return counts
 
 
 def separation(band: Band) -> float | None:

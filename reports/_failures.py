@@ -40,7 +40,7 @@ def failures(run: Run, width: int) -> Iterator[RenderableType]:
 
 
 def _wrong(run: Run, kernel: str, group: Sequence[Seen], width: int) -> Iterator[RenderableType]:
-    worst = _telling(group)
+    worst = telling(group)
     m, item = worst.measurement, worst.verdict.item
     cases = sum(v.item.kernel == kernel and v.evidence is not None for v in run.verdicts)
     yield say(
@@ -54,7 +54,11 @@ def _wrong(run: Run, kernel: str, group: Sequence[Seen], width: int) -> Iterator
             ("case", Text(line(item.case), overflow="fold")),
             *([("problem", say((line(m.problem), "red")))] if m.problem else []),
             *([("problem", say(("the truth is exactly zero here, the kernel's is not", "red")))] if m.zero == "zero-broken" else []),
-            *([("seen", Text(_reason(worst.verdict), overflow="fold"))] if worst.verdict.evidence and worst.verdict.evidence.notes else []),
+            *(
+                [("seen", Text(reason_of(worst.verdict), overflow="fold"))]
+                if worst.verdict.evidence and worst.verdict.evidence.notes
+                else []
+            ),
             *([("element", _element(worst))] if m.worst else []),
             *([("step", _steps(worst, width))] if m.profile else []),
             *([("error", _errors(worst))] if any(ratio is not None for ratio in m.ratios.values()) and worst.bands else []),
@@ -63,7 +67,7 @@ def _wrong(run: Run, kernel: str, group: Sequence[Seen], width: int) -> Iterator
     )
 
 
-def _telling(group: Sequence[Seen]) -> Seen:
+def telling(group: Sequence[Seen]) -> Seen:
     """Of the cases that are far off, the one with the smallest share of wrong steps: where a defect strikes shows best there.
 
     Not one whose cotangent is an impulse or lives at the end, if there is another: its gradient is confined by itself.
@@ -71,10 +75,12 @@ def _telling(group: Sequence[Seen]) -> Seen:
     most = max(one.excess for one in group)
     far = [one for one in group if not (one.excess < most * _FAR)]
     spread = [one for one in far if Case.parse(one.verdict.item.case).objective in _SPREAD] or far
-    return min(spread, key=lambda one: (len(_out(one)) / len(one.measurement.profile) if one.measurement.profile else 1.0, -one.excess))
+    return min(
+        spread, key=lambda one: (len(out_of_noise(one)) / len(one.measurement.profile) if one.measurement.profile else 1.0, -one.excess)
+    )
 
 
-def _out(one: Seen) -> list[int]:
+def out_of_noise(one: Seen) -> list[int]:
     """The time steps that are out of the noise."""
     tolerance = next((band.tolerance for band in one.bands if band.metric == "slice"), 0.0)
     return [t for t, ratio in enumerate(one.measurement.profile) if over(ratio, tolerance) > 1]
@@ -89,7 +95,7 @@ def _steps(one: Seen, width: int) -> Text:
     """First step out of the noise, worst step, and the error over time."""
     m = one.measurement
     tolerance = next((band.tolerance for band in one.bands if band.metric == "slice"), 0.0)
-    out = _out(one)
+    out = out_of_noise(one)
     first = f"first out of the noise at t = {out[0]}, " if out else "none out of the noise by itself, "
     reach = f"{len(out)} of {count(len(m.profile), 'step')}" if out else count(len(m.profile), "step")
     worst = f"worst at t = {m.worst_step}, " if m.worst_step is not None else ""
@@ -114,13 +120,13 @@ def _unmeasured(run: Run, rest: Sequence[Verdict], width: int) -> Iterator[Rende
     """Crashes, time-outs and the like: one per outcome and reason, for a hundred cases of one crash say nothing more than one."""
     groups: dict[tuple[Outcome, str], list[Verdict]] = {}
     for verdict in rest:
-        groups.setdefault((verdict.outcome, _reason(verdict)), []).append(verdict)
+        groups.setdefault((verdict.outcome, reason_of(verdict)), []).append(verdict)
     for (outcome, reason), group in list(groups.items())[:_SHOWN]:
         first = group[0]
         log = safe(first.evidence.log).strip("\n") if first.evidence else ""
         again = f" and {len(group) - 1} more" if len(group) > 1 else ""
         style = "bold red" if outcome in (Outcome.FAILED, Outcome.CRASHED) else "bold yellow"
-        yield say("\n", (outcome.name, style), f" {line(first.item.kernel)} {outcome.value}")
+        yield say("\n", (outcome.name, style), f" {line(first.item.kernel)} {line(first.ending)}")
         yield _facts(
             [
                 ("case", Text(line(first.item.case) + again, overflow="fold")),
@@ -133,10 +139,14 @@ def _unmeasured(run: Run, rest: Sequence[Verdict], width: int) -> Iterator[Rende
         yield say(("\n… and ", "dim"), f"{len(groups) - _SHOWN} more kinds of trouble")
 
 
-def _reason(verdict: Verdict) -> str:
+def reason_of(verdict: Verdict) -> str:
+    """Everything that is said of why a verdict is what it is, on one line."""
     evidence = verdict.evidence
     parts = (verdict.why, evidence.detail, *evidence.notes) if evidence else (verdict.why,)
-    return "; ".join(dict.fromkeys(line(part) for part in parts if part))
+    told: list[str] = []
+    for part in map(line, parts):
+        told += [part] if part and not any(part in before for before in told) else []  # a verdict's why is often made of the notes
+    return "; ".join(told)
 
 
 def _facts(rows: Sequence[tuple[str, Text]]) -> Padding:

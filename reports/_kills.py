@@ -43,12 +43,37 @@ def score(run: Run, kernel: str = "") -> str:
     return f"{len(killed)} of {count(len(names), 'mutant')} killed" if names else ""
 
 
+def holds(row: MutantVerdict) -> bool:
+    """Whether a control did as it must: the canary is killed, the null mutant is left alone."""
+    if row.mutant == "canary":
+        return row.outcome is Outcome.KILLED
+    return row.outcome in (Outcome.SURVIVED, Outcome.HARMLESS, Outcome.EQUIVALENT)
+
+
+def unexpected(run: Run) -> list[list[MutantVerdict]]:
+    """The rows of each mutant that did not end as declared, together where kernel and outcome are the same."""
+    groups: dict[tuple[str, str, Outcome], list[MutantVerdict]] = {}
+    for row in mutants(run):
+        if row.outcome not in (Outcome.HARMLESS, Outcome.EQUIVALENT) and (row.outcome is not Outcome.KILLED or row.why):
+            groups.setdefault((row.kernel, row.mutant, row.outcome), []).append(row)
+    return list(groups.values())
+
+
+def whereabouts(rows: Sequence[MutantVerdict]) -> str:
+    """`mamba1 in full and mamba1 last step`: the branches and forms of these rows."""
+    return words(f"{line(row.variant)} {_form(row) or 'in full'}".strip() for row in rows)
+
+
 def kill_table(run: Run, width: int) -> Iterator[RenderableType]:
     """Mutants by kernel; then canary and null mutant, on their own."""
     rows = mutants(run)
     kernels = dict.fromkeys(row.kernel for row in rows)
     for kernel in kernels:
-        yield say("\n", ("mutants", "bold"), f" of {line(kernel)} · {score(run, kernel) or 'all declared harmless or equivalent'}")
+        yield say(
+            "\n",
+            ("mutants", "bold"),
+            f" of {line(kernel)}{_on(rows, kernel)} · {score(run, kernel) or 'all declared harmless or equivalent'}",
+        )
         yield _draw([row for row in rows if row.kernel == kernel], width)
     if rows:
         caption = (
@@ -60,6 +85,12 @@ def kill_table(run: Run, width: int) -> Iterator[RenderableType]:
         yield ""
     for kernel, control in dict.fromkeys((row.kernel, row.mutant) for row in run.kills if row.mutant in CONTROLS):
         yield _control([row for row in run.kills if (row.kernel, row.mutant) == (kernel, control)])
+
+
+def _on(rows: Sequence[MutantVerdict], kernel: str) -> str:
+    """Where the Metal kernels of these mutants ran."""
+    where = dict.fromkeys(row.place for row in rows if row.kernel == kernel and row.place)
+    return f" on {words(map(line, where))}" if where else ""
 
 
 def _draw(rows: Sequence[MutantVerdict], width: int) -> Table:
@@ -103,7 +134,7 @@ def _cell(row: MutantVerdict | None, width: int) -> Text:
     style = _STYLE.get(row.outcome, "yellow")
     tally = f"{row.kills}/{row.cases}"
     if row.outcome is Outcome.KILLED:
-        best = f"  {line(row.quantity)} " if width >= 100 or row.form == "full" else " "
+        best = f"  {line(row.quantity or row.metric)} " if width >= 100 or row.form == "full" else " "
         return say((tally, style), best, ("×∞" if row.margin is None else f"×{number(row.margin)}", "dim"))
     return say((f"{row.outcome.name} {tally if row.cases else ''}".rstrip(), style))
 
@@ -111,8 +142,7 @@ def _cell(row: MutantVerdict | None, width: int) -> Text:
 def _control(rows: Sequence[MutantVerdict]) -> Padding:
     """One line for the canary (must die) or the null mutant (must survive) of a kernel, over its branches."""
     must_die = rows[0].mutant == "canary"
-    allowed = (Outcome.KILLED,) if must_die else (Outcome.SURVIVED, Outcome.HARMLESS, Outcome.EQUIVALENT)
-    bad = [row for row in rows if row.outcome not in allowed]
+    bad = [row for row in rows if not holds(row)]
     what = "canary (gradients of zeros)" if must_die else "null mutant (an edit that changes nothing)"
     tallies = ", ".join(" ".join(filter(None, (line(row.variant), _form(row), f"{row.kills}/{row.cases}"))) for row in rows)
     good = "seen, as it must be" if must_die else "left alone, as it must be"
@@ -127,11 +157,9 @@ def _form(row: MutantVerdict) -> str:
 
 def unseen(run: Run, width: int) -> Iterator[RenderableType]:
     """Every mutant that did not end as declared: where, why it matters, its diff and how to try it again."""
-    declared = (Outcome.HARMLESS, Outcome.EQUIVALENT)
-    lost = [row for row in mutants(run) if row.outcome not in declared and (row.outcome is not Outcome.KILLED or row.why)]
-    for kernel, mutant, outcome in dict.fromkeys((row.kernel, row.mutant, row.outcome) for row in lost):
-        rows = [row for row in lost if (row.kernel, row.mutant, row.outcome) == (kernel, mutant, outcome)]
-        where = words(f"{line(row.variant)} {_form(row) or 'in full'}".strip() for row in rows)
+    for rows in unexpected(run):
+        kernel, mutant, outcome = rows[0].kernel, rows[0].mutant, rows[0].outcome
+        where = whereabouts(rows)
         style = _STYLE.get(outcome, "bold yellow")
         yield say("\n", (f"{outcome.name} ", style), (line(mutant), "bold"), f" on {line(kernel)}, {where}: {outcome.value}")
         for why in dict.fromkeys(line(row.why) for row in rows if row.why):

@@ -10,18 +10,25 @@ import click
 from gradcheck._errors import UsageError, unknown
 from gradcheck._verdict import ExitCode
 from gradcheck.cli.output import coloured, columns, emit, width
-from gradcheck.cli.run import FOLDER, render
+from gradcheck.cli.run import FOLDER, render, takes
 
 
 @click.command("report", short_help="Tell a finished run once more, in any format of the suite.")
 @click.argument("run", required=False)
 @click.option("--format", "name", metavar="NAME", default="terminal", show_default=True, help="A report of the suite; --list names them.")
 @click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Write it to this file instead of stdout.")
+@click.option("--base", metavar="ID", help="A run to compare with, for a report that tells what changed (markdown).")
+@click.option(
+    "--limit", metavar="BYTES", type=click.IntRange(min=1000), help="Leave out what exceeds this, for a report that can (markdown)."
+)
 @click.option("--list", "as_list", is_flag=True, help="Name the reports there are.")
 @click.option("--suite", "suites", metavar="PATH", multiple=True, help="A folder with oracles/, mutants/ or reports/; may be repeated.")
-def command(run: str | None, *, name: str, output: Path | None, as_list: bool, suites: tuple[str, ...]) -> int:
+def command(
+    run: str | None, *, name: str, output: Path | None, base: str | None, limit: int | None, as_list: bool, suites: tuple[str, ...]
+) -> int:
     """Render RUN, an id that `gradcheck list runs` has; without it, the newest finished run. Exit 0 whatever the run says."""
     from gradcheck.engine.finished import read_run
+    from gradcheck.engine.places import places
     from gradcheck.suite import load
 
     suite = load([Path(path) for path in suites])
@@ -32,7 +39,14 @@ def command(run: str | None, *, name: str, output: Path | None, as_list: bool, s
     if name not in suite.reports:
         raise unknown("report", name, suite.reports)
     finished = read_run(FOLDER, run)
-    options: dict[str, object] = {} if output else {"width": width(sys.stdout), "colour": coloured(sys.stdout)}
+    asked: dict[str, object] = {} if limit is None else {"limit": limit}
+    if base is not None:
+        asked["base"] = read_run(FOLDER, base)
+    if untaken := [f"--{option}" for option in asked if not takes(suite.reports[name], option)]:
+        raise UsageError(f"report {name} knows no {' and no '.join(untaken)}; leave it out, or choose another --format (markdown has both)")
+    options: dict[str, object] = {"places": places(finished, suite, Path.cwd()), **asked}
+    if output is None:
+        options |= {"width": width(sys.stdout), "colour": coloured(sys.stdout)}
     try:
         text = render(suite.reports[name], finished, **options)
     except Exception as error:

@@ -212,3 +212,42 @@ def render() -> Callable[..., str]:
         return shown(run, **options)
 
     return draw
+
+
+SCRIPT = "<script>alert(1)</script>"
+
+
+@pytest.fixture
+def hostile(survivor: Run, crash: Run) -> Run:
+    """Names, sentences and logs that would be markup, a formula, a mention or a control character anywhere they are not escaped."""
+    name = f"{SCRIPT}|`@octocat` ]]> \x1b[2J\x00\u202e=1+1"
+    rows = tuple(
+        replace(row, mutant=name, why=f"{SCRIPT} why", diff=f"{DIFF}+```\n+{SCRIPT}\n+</pre>]]>\n") if row.mutant == "drop_dA_path" else row
+        for row in survivor.kills
+    )
+    rows = tuple(replace(row, kernel=f"=cmd|{SCRIPT}:x") for row in rows)
+    item = WorkItem("ssm_scan", f"=cmd|{SCRIPT}:x", str(case(seed=5)))
+    bad = replace(measurement("d x", 9000.0), problem=f"{SCRIPT} is no number")
+    evidence = Evidence(item, "measured", (bad,), detail=SCRIPT, log=f"{SCRIPT}\x1b[2J]]>", notes=(f"note {SCRIPT}",))
+    weak = tuple(replace(band, kernel=item.kernel, weakest=SCRIPT if band.weakest else "") for band in survivor.bands)
+    return replace(
+        survivor,
+        op="ssm_scan",
+        kills=rows,
+        bands=weak,
+        command=f"gradcheck run --kernel '{SCRIPT}'",
+        environment={"device": SCRIPT, SCRIPT: "x"},
+        not_run={SCRIPT: f"{SCRIPT}\n| a | b |"},
+        notes=(SCRIPT, "@octocat #12 https://example.invalid"),
+        reasons=(f"{SCRIPT} `code` | cell",),
+        verdicts=(Verdict(item, Outcome.FAILED, f"why {SCRIPT}", evidence), *crash.verdicts),
+        checks=(Verdict(replace(item, check=SCRIPT), Outcome.FAILED, SCRIPT, Evidence(item, "measured", notes=(SCRIPT,))),),
+        exit_code=ExitCode.WRONG,
+    )
+
+
+@pytest.fixture(params=["passing", "stranger", "crash", "survivor", "incomplete", "hostile"])
+def every_run(request: pytest.FixtureRequest) -> Run:
+    """Each of the runs in turn."""
+    run: Run = request.getfixturevalue(request.param)
+    return run
