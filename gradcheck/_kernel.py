@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,8 @@ class Kernel:
         requires: module without which it cannot run here (`mlx`), or nothing.
         install: what `pip install` is given to get that module, where it is not the module's own name.
         forward_only: it has no backward on purpose: a run that checks gradients leaves it out, unless it is asked for by name.
+        deterministic: the same call gives the same bits. False, as with float atomics: checks that compare bits judge within noise.
+        chunks: keyword argument of the target to sizes of a chunk: `{"chunk": (1, 16, 64)}`. Each must give the same within noise.
     """
 
     name: str
@@ -32,3 +35,5 @@ class Kernel:
     requires: str = ""
     install: str = ""
     forward_only: bool = False
+    deterministic: bool = True
+    chunks: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)

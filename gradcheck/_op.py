@@ -11,7 +11,7 @@ import numpy as np
 from gradcheck._errors import SuiteError, unknown
 from gradcheck._kernel import Kernel
 from gradcheck._truth import F64
-from gradcheck.numerics.recurrence import BATCH, TIME, Recurrence, Step, axes
+from gradcheck.numerics.recurrence import BATCH, TIME, Compiled, Recurrence, Step, axes
 
 Shapes = Mapping[str, tuple[int, ...]]
 Draw = Callable[[np.random.Generator, Shapes], dict[str, F64]]
@@ -42,10 +42,11 @@ class Op:
         linear: inputs in which a step is affine.
         dims: sizes worth testing, per axis.
         regimes: by name.
-        variants: branches of the op: name to the axis names of the inputs in which it differs.
+        variants: branches of the op: name to the axis names of the inputs in which it differs; None for an input that it has not.
         constants, groups, coupled, separate: see `Recurrence`.
         kernels: implementations, by string.
         production: sizes of a real model, `"B1,T64,H24,…"`, per variant (or under an empty name): some defects exist only there.
+        fast: all answers of the step by a compiled function, for `--oracle fast`; see `gradcheck.numerics.fast.Compiled`.
         file: the suite file that declares it, filled in by the loader.
     """
 
@@ -60,14 +61,26 @@ class Op:
     linear: frozenset[str]
     dims: Mapping[str, tuple[int, ...]]
     regimes: Mapping[str, Regime]
-    variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    variants: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
     constants: frozenset[str] = frozenset()
     groups: Mapping[str, str] = field(default_factory=dict)
     coupled: frozenset[str] = frozenset()
     separate: Mapping[str, frozenset[str]] = field(default_factory=dict)
     kernels: tuple[Kernel, ...] = ()
     production: Mapping[str, str] = field(default_factory=dict)
+    fast: Compiled | None = None
     file: str = ""
+
+    def inputs_of(self, variant: str = "") -> dict[str, str]:
+        """Axis names of the inputs that this variant has, in the op's order.
+
+        Raises:
+            UsageError: the op has no such variant.
+        """
+        if variant not in (self.variants or {"": {}}):
+            raise unknown(f"variant of {self.name}", variant, self.variants)
+        merged: dict[str, str | None] = {**self.inputs, **self.variants.get(variant, {})}
+        return {name: text for name, text in merged.items() if text is not None}
 
     def recurrence(self, variant: str = "") -> Recurrence:
         """This op as the numerics see it.
@@ -75,10 +88,9 @@ class Op:
         Raises:
             UsageError: the op has no such variant.
         """
-        inputs = {**self.inputs, **self._overrides(variant)}
         return Recurrence(
             step=self.step,
-            inputs={name: axes(text) for name, text in inputs.items()},
+            inputs={name: axes(text) for name, text in self.inputs_of(variant).items()},
             state=self.state,
             terms=tuple(axes(text) for text in self.terms),
             output=axes(next(iter(self.outputs.values()))),
@@ -91,19 +103,11 @@ class Op:
 
     def shapes(self, sizes: Mapping[str, int], variant: str = "") -> dict[str, tuple[int, ...]]:
         """Shape of every input for these axis sizes."""
-        inputs = {**self.inputs, **self._overrides(variant)}
-        return {name: tuple(sizes[axis] for axis in axes(text)) for name, text in inputs.items()}
+        return {name: tuple(sizes[axis] for axis in axes(text)) for name, text in self.inputs_of(variant).items()}
 
     def output_shapes(self, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
         """Shape of every output for these axis sizes."""
         return {name: tuple(sizes[axis] for axis in axes(text)) for name, text in self.outputs.items()}
-
-    def _overrides(self, variant: str) -> Mapping[str, str]:
-        if not variant and not self.variants:
-            return {}
-        if variant not in self.variants:
-            raise unknown(f"variant of {self.name}", variant, self.variants)
-        return self.variants[variant]
 
 
 def op(  # noqa: PLR0913 - a declaration: each argument is one fact of the op, keyword-only
@@ -116,13 +120,14 @@ def op(  # noqa: PLR0913 - a declaration: each argument is one fact of the op, k
     linear: str,
     dims: Mapping[str, Sequence[int]],
     regimes: Mapping[str, Draw],
-    variants: Mapping[str, Mapping[str, str]] | None = None,
+    variants: Mapping[str, Mapping[str, str | None]] | None = None,
     constants: str = "",
     groups: Mapping[str, str] | None = None,
     coupled: str = "",
     separate: Mapping[str, str] | None = None,
     kernels: Sequence[Kernel] = (),
     production: Mapping[str, str] | None = None,
+    fast: Compiled | None = None,
 ) -> Callable[[Step], Op]:
     """Declare the decorated step as an op. Lists of names are written as in the maths: `linear="s x B C"`.
 
@@ -151,6 +156,7 @@ def op(  # noqa: PLR0913 - a declaration: each argument is one fact of the op, k
             separate={key: frozenset(text.split()) for key, text in (separate or {}).items()},
             kernels=tuple(kernels),
             production=production or {},
+            fast=fast,
         )
         _check(declared)
         return declared
@@ -172,7 +178,7 @@ def _check(declared: Op) -> None:
         if stray := names - known:
             raise SuiteError(f"{who}: {what} names {', '.join(sorted(stray))}, which is not an input ({', '.join(declared.inputs)})")
     used = {axis for text in (*declared.inputs.values(), *declared.outputs.values(), *declared.terms) for axis in axes(text)}
-    used |= {axis for changed in declared.variants.values() for text in changed.values() for axis in axes(text)}
+    used |= {axis for changed in declared.variants.values() for text in changed.values() if text is not None for axis in axes(text)}
     for what, names in {
         "dims": set(declared.dims),
         "groups": {*declared.groups, *declared.groups.values()},
@@ -182,6 +188,8 @@ def _check(declared: Op) -> None:
             raise SuiteError(f"{who}: {what} names the axis {', '.join(sorted(stray))}, which no input, output or term has")
     if missing := used - set(declared.dims):
         raise SuiteError(f"{who}: dims gives no sizes for {', '.join(sorted(missing))}")
+    if kept := {key for key, changed in declared.variants.items() if changed.get(declared.state, "") is None}:
+        raise SuiteError(f"{who}: variants[{min(kept)}] drops the state {declared.state}, without which there is no recurrence")
     outputs = [axes(text) for text in declared.outputs.values()]
     if len(outputs) != 2 or TIME not in outputs[0] or TIME in outputs[1]:
         raise SuiteError(f"{who}: outputs must be the per-step output (with {TIME}) and then the final state, not {dict(declared.outputs)}")

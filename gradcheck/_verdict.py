@@ -26,6 +26,7 @@ class Outcome(enum.StrEnum):
     STALE = "the mutant's text no longer matches the kernel"
     TIMEOUT = "did not end within its time limit"
     CRASHED = "took its process down"
+    MEMORY = "needed more memory than its limit"
     NO_DEVICE = "needs a device or package that is not here"
     UNINFORMATIVE = "the truth is below the oracle's own error"
 
@@ -119,7 +120,7 @@ class Measurement:
         return ", ".join(f"{axis.lower()}={index}" for axis, index in zip(self.axes, self.worst, strict=True))
 
 
-Status = Literal["measured", "crashed", "timeout", "memory", "raised", "unviable", "stale", "no-device", "no-backward", "idle"]
+Status = Literal["measured", "crashed", "timeout", "memory", "raised", "fault", "unviable", "stale", "no-device", "no-backward", "idle"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +129,14 @@ class Evidence:
 
     Args:
         item: the work item.
-        status: `measured`, or how it failed to be; `idle` is a check that found nothing to compare.
+        status: `measured`, or how it failed to be; `fault` is what the checker of Metal kernels found, `idle` is a check that found
+            nothing to compare.
         measurements: outputs first, then gradients.
         detail: error text, or the signal that ended the process.
         log: tail of what the kernel wrote to stdout and stderr.
         seconds: wall time.
         notes: things seen on the way that are failures by themselves (`overwrites its input x`).
+        place: where its Metal kernels ran, `metal` (an Apple GPU) or `metal-cpu`; nothing where it launched none.
     """
 
     item: WorkItem
@@ -143,6 +146,7 @@ class Evidence:
     log: str = ""
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +174,14 @@ class Band:
     weakest: str = ""
 
 
+_ENDINGS = {
+    "fault": "does what no kernel may, as the checker saw",
+    "unviable": "cannot be loaded, or cannot take what it is given",
+    "no-backward": "it has no backward, so no gradient was compared",
+}
+"""By status, where the outcome alone would say another thing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """Evidence, judged: the outcome, and the one sentence that says why."""
@@ -178,6 +190,16 @@ class Verdict:
     outcome: Outcome
     why: str = ""
     evidence: Evidence | None = None
+
+    @property
+    def ending(self) -> str:
+        """What the outcome means of this item. Where nothing was compared, nothing differed from the truth: so that is not said."""
+        status = self.evidence.status if self.evidence is not None else "measured"
+        if status == "raised" and self.outcome is Outcome.FAILED:
+            return f"raised {self.why.partition(':')[0]}"
+        if status == "measured" and self.outcome is Outcome.FAILED and self.evidence is not None and self.evidence.notes:
+            return "is wrong, whatever its numbers are"
+        return _ENDINGS.get(status, self.outcome.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +212,7 @@ class MutantVerdict:
         cases, kills: how many cases ran, and in how many the defect was seen.
         quantity, case: the gradient and the case in which it stood out most, and by what multiple of the tolerance (`margin`).
         diff: the edit, as a unified diff.
+        place: where its Metal kernels ran, as in `Evidence`.
     """
 
     kernel: str
@@ -205,6 +228,7 @@ class MutantVerdict:
     margin: float | None = None
     why: str = ""
     diff: str = ""
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,8 @@ def bands(
 
     A kernel with a published band is judged by its tolerance. The defects shown are those of the run's own mutants, else the published
     ones, else those spliced into the kernel's gradients. Those say how far noise and defect lie apart, and move no tolerance: they are as
-    small as the gradients of the cases that were chosen.
+    small as the gradients of the cases that were chosen. A mutant that was seen at its first cases is not run at the others, so where
+    the run's own defect is smaller than the published one, which is of all cases, it is the published one that is shown.
     """
     published = published or {}
     mutated = [one for one in mutated if one.item.mutant not in {CANARY, NULL}]
@@ -57,7 +58,7 @@ def bands(
             label = weakest if mutated or not weakest else f"{weakest} (spliced in)"
             if known is not None:
                 tolerance = known.tolerance
-                if not mutated and known.defect is not None:
+                if known.defect is not None and (not mutated or (defect is not None and defect < known.defect)):
                     defect, label = known.defect, f"{known.weakest} (published)"
             worst = measured.get((quantity, metric))
             out.append(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from gradcheck._verdict import CANARY, NULL, Band, Evidence, ExitCode, MutantVerdict, Outcome, Verdict
 from gradcheck.calibrate.bands import ROOM, unseparated
+
+_BAD = frozenset({Outcome.FAILED, Outcome.CRASHED})
 
 
 def gate(
@@ -34,7 +36,13 @@ def gate(
     found: list[tuple[ExitCode, str]] = []
     found += [(ExitCode.WRONG, text) for text in (*_wrong(verdicts), *_violated(checks))]
     found += [(ExitCode.ROTTEN, text) for text in rotten]
-    found += [(ExitCode.ROTTEN, text) for text in _rotten(kills)]
+    # Where no gradient could tell, a canary cannot die: nothing was checked, which is no fault of the suite.
+    told = [
+        (kernel, {name: seen for name, seen in _informative(group).items() if name.startswith("d ")})
+        for (kernel, _), group in _by_kernel(verdicts)
+    ]
+    mute = {kernel for kernel, gradients in told if gradients and not any(gradients.values())}
+    found += [(ExitCode.ROTTEN, text) for text in _rotten([row for row in kills if row.mutant != CANARY or row.kernel not in mute])]
     found += [(ExitCode.NOTHING, text) for text in _nothing(verdicts, forward_only=forward_only)]
     survivors = [row for row in kills if row.outcome is Outcome.SURVIVED and row.mutant not in {CANARY, NULL}]
     if survivors:
@@ -48,29 +56,38 @@ def gate(
 
 
 def _wrong(verdicts: Sequence[Verdict]) -> list[str]:
-    by_kernel: dict[str, list[Verdict]] = {}
-    for verdict in verdicts:
-        by_kernel.setdefault(verdict.item.kernel, []).append(verdict)
-    out = []
-    for kernel, group in by_kernel.items():
-        bad = [verdict for verdict in group if verdict.outcome in {Outcome.FAILED, Outcome.CRASHED}]
-        if bad:
-            first = bad[0].why.splitlines()[0] if bad[0].why else str(bad[0].outcome)
-            out.append(f"kernel {kernel} is wrong in {len(bad)} of {len(group)} cases; first: {first}")
-    return out
+    return [text for (kernel, _), group in _by_kernel(verdicts) for text in _told(f"kernel {kernel} is wrong", group, _BAD)]
 
 
 def _violated(checks: Sequence[Verdict]) -> list[str]:
+    return [
+        text for (kernel, check), group in _by_kernel(checks) for text in _told(f"kernel {kernel} fails the check {check}", group, _BAD)
+    ]
+
+
+def _starved(verdicts: Sequence[Verdict]) -> list[str]:
+    short = frozenset({Outcome.MEMORY})
+    found = [text for (kernel, _), group in _by_kernel(verdicts) for text in _told(f"kernel {kernel} {Outcome.MEMORY}", group, short)]
+    return [f"{text}. Give it more by --memory, if it may have it" for text in found]
+
+
+def _by_kernel(verdicts: Sequence[Verdict]) -> Iterable[tuple[tuple[str, str], list[Verdict]]]:
+    """The verdicts of each kernel and check."""
     groups: dict[tuple[str, str], list[Verdict]] = {}
-    for verdict in checks:
+    for verdict in verdicts:
         groups.setdefault((verdict.item.kernel, verdict.item.check), []).append(verdict)
-    out = []
-    for (kernel, check), group in groups.items():
-        bad = [verdict for verdict in group if verdict.outcome in {Outcome.FAILED, Outcome.CRASHED}]
-        if bad:
-            first = bad[0].why.splitlines()[0] if bad[0].why else str(bad[0].outcome)
-            out.append(f"kernel {kernel} fails the check {check} in {len(bad)} of {len(group)} cases; first: {first}")
-    return out
+    return groups.items()
+
+
+def _told(what: str, group: Sequence[Verdict], outcomes: frozenset[Outcome]) -> list[str]:
+    """In how many cases it ended like this, and why in the first of them; nothing where there is none. What raised is said to have."""
+    bad = [verdict for verdict in group if verdict.outcome in outcomes]
+    if not bad:
+        return []
+    first = bad[0]
+    raised = "it raised " if first.evidence is not None and first.evidence.status == "raised" else ""
+    why = first.why.splitlines()[0] if first.why else first.ending
+    return [f"{what} in {len(bad)} of {len(group)} cases; first: {raised}{why}"]
 
 
 def _rotten(kills: Sequence[MutantVerdict]) -> list[str]:
@@ -92,17 +109,23 @@ def _nothing(verdicts: Sequence[Verdict], *, forward_only: bool) -> list[str]:
     evidence = [verdict.evidence for verdict in verdicts if verdict.evidence is not None]
     compared = [m for one in evidence for m in one.measurements if m.checked]
     out = [f"kernel {kernel}: {detail.splitlines()[0]}" for kernel, detail in _no_backward(evidence).items()]
-    if not compared and not any(one.status in {"crashed", "memory", "raised", "timeout", "unviable"} for one in evidence):
+    if not compared and not any(one.status in {"crashed", "memory", "raised", "fault", "timeout", "unviable"} for one in evidence):
         out.append("nothing was compared")
-    informative: dict[tuple[str, str], bool] = {}
-    for one in evidence:
-        for m in one.measurements:
-            key = one.item.kernel, m.quantity
-            informative[key] = informative.get(key, False) or bool(m.problem) or (m.informative and not m.zero)
-    for (kernel, quantity), seen in informative.items():
-        if not seen and (quantity.startswith("d ") or forward_only):
-            out.append(f"kernel {kernel}: no case of the plan says anything about {quantity}; choose other regimes or objectives")
+    out += [
+        f"kernel {kernel}: no case of the plan says anything about {quantity}; choose other regimes or objectives"
+        for (kernel, _), group in _by_kernel(verdicts)
+        for quantity, told in _informative(group).items()
+        if not told and (quantity.startswith("d ") or forward_only)
+    ]
     return out
+
+
+def _informative(group: Sequence[Verdict]) -> dict[str, bool]:
+    """Whether any of these cases says anything about a quantity, by quantity."""
+    told: dict[str, bool] = {}
+    for m in (m for verdict in group if verdict.evidence is not None for m in verdict.evidence.measurements):
+        told[m.quantity] = told.get(m.quantity, False) or bool(m.problem) or (m.informative and not m.zero)
+    return told
 
 
 def _no_backward(evidence: Sequence[Evidence]) -> dict[str, str]:
@@ -111,10 +134,13 @@ def _no_backward(evidence: Sequence[Evidence]) -> dict[str, str]:
 
 def _inconclusive(verdicts: Sequence[Verdict], kills: Sequence[MutantVerdict], bands: Sequence[Band]) -> list[str]:
     out = [f"kernel {v.item.kernel} timed out at {v.item.case}" for v in verdicts if v.outcome is Outcome.TIMEOUT]
+    out += _starved(verdicts)
+    nowhere = frozenset({Outcome.NO_DEVICE})
+    out += [text for (kernel, _), group in _by_kernel(verdicts) for text in _told(f"kernel {kernel} did not run", group, nowhere)]
     out += [
         f"mutant {row.mutant} on {row.kernel} {row.variant}: {row.outcome}, which is no kill"
         for row in kills
-        if row.outcome in {Outcome.TIMEOUT, Outcome.CRASHED}
+        if row.outcome in {Outcome.TIMEOUT, Outcome.CRASHED, Outcome.MEMORY}
     ]
     out += [
         f"mutant {row.mutant} on {row.kernel} {row.variant}: killed at {row.margin:.3g} times the tolerance of {row.quantity}; "

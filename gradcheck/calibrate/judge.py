@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from gradcheck._case import Case
 from gradcheck._mutant import Mutant
@@ -17,11 +18,15 @@ Diluted = Mapping[str, Mapping[str, float | None]]
 
 FORMS = ("full", "last step", "one head")
 
+BY_CHECKER = "by the checker"
+"""The metric of a mutant that was killed by what the checker of Metal kernels found."""
+
 _UNMEASURED = {
     "crashed": Outcome.CRASHED,
-    "memory": Outcome.CRASHED,
+    "memory": Outcome.MEMORY,
     "timeout": Outcome.TIMEOUT,
     "raised": Outcome.FAILED,
+    "fault": Outcome.FAILED,
     "stale": Outcome.STALE,
     "no-device": Outcome.NO_DEVICE,
     "no-backward": Outcome.UNINFORMATIVE,
@@ -106,7 +111,7 @@ def kill_table(
         for form in forms:
             row = _row(kernel, name, variant, form, group, mutants.get(name), tolerances, diffs.get((kernel, name), ""))
             if row is not None:
-                rows.append(row)
+                rows.append(replace(row, place=" + ".join(dict.fromkeys(one.place for one, _ in group if one.place))))
     return tuple(rows)
 
 
@@ -123,6 +128,8 @@ def _row(
     best: tuple[float, str, str, str] | None = None  # margin, quantity, metric, case
     kills = measured = 0
     for one, unmutated in group:
+        if one.status == "fault" and form == "full":  # the checker needs no numbers
+            measured, kills, best = measured + 1, kills + 1, (math.inf, "", BY_CHECKER, one.item.case)
         if one.status != "measured":
             continue
         sizes = list(_margins(one.measurements, tolerances[Case.parse(one.item.case).dtype], form, unmutated))
@@ -160,13 +167,8 @@ def _margins(measurements: Iterable[Measurement], tolerances: Tolerances, form: 
 
 
 def _unmeasured(kernel: str, name: str, variant: str, group: Sequence[Evidence], diff: str) -> MutantVerdict:
-    """A mutant that never came to a comparison: it does not run, hangs, or takes its process down. None of these is a kill."""
+    """A mutant that never came to a comparison: it does not run, hangs, hoards, or takes its process down. None of these is a kill."""
     statuses = {one.status for one in group}
     detail = group[0].detail
-    if statuses & {"crashed", "memory"}:
-        outcome = Outcome.CRASHED
-    elif "timeout" in statuses:
-        outcome = Outcome.TIMEOUT
-    else:
-        outcome = Outcome.UNVIABLE
+    outcome = next((_UNMEASURED[status] for status in ("crashed", "memory", "timeout") if status in statuses), Outcome.UNVIABLE)
     return MutantVerdict(kernel, name, variant, "full", outcome, why=detail, diff=diff)

@@ -48,8 +48,9 @@ class Published:
         ratio: largest error of a clean kernel over all seeds, as a multiple of the model noise; below k.
         noise: dtype and carried dtype (`f32/f32`) to quantity to metric to noise.
         bands: per kernel, dtype, quantity and metric.
-        held: the same kernels and mutants on other seeds.
+        held: the same kernels and mutants on other seeds, all together.
         environment: date, versions, device.
+        trials: the same by kernel, so that one kernel can be calibrated by itself.
     """
 
     op: str
@@ -61,6 +62,7 @@ class Published:
     bands: tuple[Band, ...]
     held: Trial
     environment: Mapping[str, str] = field(hash=False)
+    trials: Mapping[str, Trial] = field(default_factory=dict, hash=False)
     format: int = FORMAT
 
 
@@ -98,6 +100,29 @@ def merged(runs: Sequence[Sequence[Band]], noise: Mapping[tuple[str, str], Table
             )
         )
     return tuple(out)
+
+
+def total(trials: Iterable[Trial]) -> Trial:
+    """Trials of several kernels on the same seeds as one."""
+    found = list(trials)
+    return Trial(
+        seeds=found[0].seeds,
+        clean=sum(one.clean for one in found),
+        false_alarms=sum(one.false_alarms for one in found),
+        rows=sum(one.rows for one in found),
+        missed=sum(one.missed for one in found),
+        worst=max(one.worst for one in found),
+    )
+
+
+def joined(known: Published, made: Published) -> Published:
+    """What is known of an op with what was just measured of some of its kernels, on the same seeds, of the same sources."""
+    kernels = {band.kernel for band in made.bands}
+    bands = (*(band for band in known.bands if band.kernel not in kernels), *made.bands)
+    trials = {**known.trials, **made.trials}
+    return replace(
+        made, ratio=_short(ratio(bands)), noise={**known.noise, **made.noise}, bands=bands, held=total(trials.values()), trials=trials
+    )
 
 
 def ratio(bands: Iterable[Band]) -> float:

@@ -37,10 +37,10 @@ def _seeds(_: click.Context, parameter: click.Parameter, text: str) -> tuple[int
 def command(
     op: str, kernels: tuple[str, ...], seeds: tuple[int, ...], held: tuple[int, ...], mutants: str, jobs: int, suites: tuple[str, ...]
 ) -> int:
-    """Measure noise and defects on --seeds, try the bands on --held, and write reports/published/OP.json."""
+    """Measure noise and defects on --seeds, try the bands on --held, and write reports/published/OP.json and the page beside it."""
     from gradcheck.engine.calibrate import calibrate
     from gradcheck.engine.plan import Request
-    from gradcheck.engine.published import write_published
+    from gradcheck.engine.published import write_page, write_published
     from gradcheck.suite import load
 
     request = Request(op, kernels=kernels, mutants=mutants, jobs=jobs, suites=suites)
@@ -48,7 +48,7 @@ def command(
         made = calibrate(op, seeds=seeds, held=held, request=request, folder=FOLDER, tell=tell)
     path = write_published(load([Path(suite) for suite in suites]), made)
     held_out = made.held
-    click.echo(f"wrote {path}")
+    click.echo(f"wrote {path} and {write_page(path.parent)}")
     click.echo(
         f"k = {made.factor:g}: the largest error of a clean kernel is {made.ratio:.3g} times the model noise, over seeds {list(made.seeds)}"
     )

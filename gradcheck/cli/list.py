@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,21 +82,15 @@ def _op(op: Op, suite: Suite) -> dict[str, object]:
 
 
 def _kernel(op: Op, kernel: Kernel) -> dict[str, object]:
+    from gradcheck.engine.environment import lacking
+
     return {
         "kernel": f"{op.name}/{kernel.name}",
         "dtypes": list(kernel.dtypes),
         "branches": list(kernel.variants or op.variants),
-        "runs here": "yes" if _installed(kernel.requires) else f"no: {kernel.requires} is not installed",
+        "runs here": f"no: needs {lacks}" if (lacks := lacking(kernel.requires)) else "yes",
         "target": kernel.target,
     }
-
-
-def _installed(module: str) -> bool:
-    """Whether the module that a kernel requires can be found; it is not imported."""
-    try:
-        return not module or find_spec(module) is not None
-    except ModuleNotFoundError:  # of a.b, there is no a
-        return False
 
 
 def _cases(ops: list[Op]) -> Iterator[str]:

@@ -116,6 +116,8 @@ def _text(seen: Closeup, *, everything: bool) -> Iterator[str]:
     what = f"{seen.item.mutant} in {seen.item.kernel}" if seen.item.mutant else seen.item.kernel
     yield f"{seen.outcome.name}  {what}: {seen.ending}"
     yield f"case       {seen.item.case}"
+    if seen.place:
+        yield f"ran on     {seen.place}"
     if not seen.views:
         yield f"reason     {seen.why}"
         yield from (f"log        {line}" for line in seen.log.splitlines()[-8:])
@@ -124,6 +126,8 @@ def _text(seen: Closeup, *, everything: bool) -> Iterator[str]:
     yield f"tolerance  {seen.limits}"
     if seen.why and all(view.passed for view in seen.views):
         yield f"reason     {seen.why}"
+    for remark in seen.remarks:
+        yield f"seen       {remark}"
     yield ""
     yield columns([_metrics(view) for view in seen.views])
     yield "Errors in rounding units of the case, each / its tolerance; above 1 it is no noise."

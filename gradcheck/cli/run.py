@@ -33,10 +33,10 @@ def _names(_: click.Context, parameter: click.Parameter, value: tuple[str, ...])
     return names
 
 
-def _finite(_: click.Context, parameter: click.Parameter, value: float) -> float:
-    """A limit that is a number."""
-    if not math.isfinite(value):
-        raise click.BadParameter(f"{value} is no limit; give a number of seconds or GiB", param=parameter)
+def finite(_: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    """A limit that is a number, if one is given."""
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no limit; give a finite number", param=parameter)
     return value
 
 
@@ -61,7 +61,7 @@ def _finite(_: click.Context, parameter: click.Parameter, value: float) -> float
 @click.option("--jobs", metavar="N", type=click.IntRange(min=0), default=0, help="Workers; without it: one per core.")
 @click.option(
     "--timeout",
-    callback=_finite,
+    callback=finite,
     metavar="SECONDS",
     type=click.FloatRange(min=0, min_open=True),
     default=60.0,
@@ -70,7 +70,7 @@ def _finite(_: click.Context, parameter: click.Parameter, value: float) -> float
 )
 @click.option(
     "--memory",
-    callback=_finite,
+    callback=finite,
     metavar="GIB",
     type=click.FloatRange(min=0, min_open=True),
     default=8.0,
@@ -82,11 +82,12 @@ def _finite(_: click.Context, parameter: click.Parameter, value: float) -> float
 @click.option("--forward-only", is_flag=True, help="Check the outputs alone; the headline says that no gradient was checked.")
 @click.option(
     "--oracle",
-    metavar="costate|self",
-    type=click.Choice(["costate", "self"]),
+    metavar="costate|fast|self",
+    type=click.Choice(["costate", "fast", "self"]),
     default="costate",
     show_default=True,
-    help="What to compare with: the float64 truth or, as ggml's tests do, float32 differences of the kernel's own forward.",
+    help="What to compare with: the float64 truth (fast: the same compiled, where it agrees) or, as ggml's tests do, float32 "
+    "differences of the kernel's own forward.",
 )
 @click.option("--stencil", metavar="2|4", type=int, default=None, help="Points of a difference, with --oracle self.")
 @click.option("--step", metavar="H", type=float, default=None, help="Step of a difference, with --oracle self.")
@@ -104,7 +105,7 @@ def command(context: click.Context, /, **options: object) -> int:
         refuse(context, str(options["oracle"]))
         if options["oracle"] == "self" and options["op"]:
             return answer(context, options, folder=FOLDER, as_json=as_json)
-    for name in (*SELF_ONLY, "oracle"):
+    for name in SELF_ONLY:
         options.pop(name)
     try:
         with progress() as tell:
@@ -144,8 +145,12 @@ def _show(finished: Run, suites: Sequence[str], *, as_json: bool) -> None:
 def render(report: Report, finished: Run, **options: object) -> str:
     """A report with those of the options that it takes: one in a suite may know neither width nor colour."""
     function: Callable[..., str] = report.render
-    taken = inspect.signature(function).parameters
-    return function(finished, **{name: value for name, value in options.items() if name in taken})
+    return function(finished, **{name: value for name, value in options.items() if takes(report, name)})
+
+
+def takes(report: Report, option: str) -> bool:
+    """Whether a report can be told this."""
+    return option in inspect.signature(report.render).parameters
 
 
 def _refuse_beside_resume(context: click.Context) -> None:

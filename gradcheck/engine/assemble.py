@@ -11,6 +11,7 @@ from gradcheck.calibrate.bands import bands, tolerances_of
 from gradcheck.calibrate.gate import gate
 from gradcheck.calibrate.judge import Tolerances, judge, kill_table
 from gradcheck.calibrate.noise import Table
+from gradcheck.engine.checks.alike import DECLARED
 from gradcheck.engine.plan import Plan, Subject
 
 Noises = Mapping[tuple[str, str], Table]
@@ -40,8 +41,9 @@ def assemble(  # noqa: PLR0913 - all that a run is made of
     seconds: float,
     forward_only: bool,
     published: Sequence[Band] = (),
+    excused: Mapping[WorkItem, str] | None = None,
 ) -> Run:
-    """The run that this evidence makes."""
+    """The run that this evidence makes. What is `excused` is undecided instead of failed, with this reason."""
     all_bands: list[Band] = []
     verdicts: list[Verdict] = []
     kills: list[MutantVerdict] = []
@@ -58,10 +60,12 @@ def assemble(  # noqa: PLR0913 - all that a run is made of
             mine = bands(plan.op.name, name, dtype, noise_for(subject, dtype, noises), _of(clean, dtype), _of(mutated, dtype), known)
             all_bands += mine
             limits[dtype] = tolerances_of(mine)
-        judged = [judge(one, limits[Case.parse(one.item.case).dtype]) for one in clean]
+        judged = [_excused(judge(one, limits[Case.parse(one.item.case).dtype]), excused or {}) for one in clean]
         verdicts += judged
         checked = [judge(one, {}) for one in evidence if one.item.kernel == name and one.item.check]
         checks += checked
+        if not subject.kernel.deterministic or any(DECLARED in verdict.why for verdict in checked):
+            said.append(f"{name} is {DECLARED}: checks that compare bits judged it within noise")
         if not_running(judged) and subject.checks:
             skipped += len(subject.checks) - len(checked)
             said.append(f"the checks of {name} were not made: it does not run")
@@ -70,7 +74,8 @@ def assemble(  # noqa: PLR0913 - all that a run is made of
         if not_sound([*judged, *checked]) and subject.mutant_items():
             skipped += len(subject.mutant_items())
             if subject.mutants:
-                said.append(f"the mutants of {name} were not run: the kernel itself is wrong")
+                wrong = any(verdict.outcome in {Outcome.FAILED, Outcome.CRASHED} for verdict in (*judged, *checked))
+                said.append(f"the mutants of {name} were not run: the kernel itself {'is wrong' if wrong else 'came to no verdict'}")
         else:
             run = {one.item for one in mutated}
             over = settled(subject, [*clean, *mutated], limits)
@@ -86,6 +91,9 @@ def assemble(  # noqa: PLR0913 - all that a run is made of
         forward_only=forward_only,
         checks=checks,
     )
+    if excused:
+        code = ExitCode.worst(code, ExitCode.INCONCLUSIVE)
+        reasons = (*reasons, *(f"kernel {item.kernel} is undecided at {item.case}: {why}" for item, why in excused.items()))
     return Run(
         id=id_,
         command=command,
@@ -103,6 +111,13 @@ def assemble(  # noqa: PLR0913 - all that a run is made of
         reasons=reasons,
         checks=tuple(checks),
     )
+
+
+def _excused(verdict: Verdict, excused: Mapping[WorkItem, str]) -> Verdict:
+    """The verdict, undecided where its failure is explained by its case."""
+    if verdict.outcome is Outcome.FAILED and verdict.item in excused:
+        return replace(verdict, outcome=Outcome.INCONCLUSIVE, why=excused[verdict.item])
+    return verdict
 
 
 def settled(subject: Subject, evidence: Sequence[Evidence], limits: Mapping[str, Tolerances]) -> set[tuple[str, str]]:

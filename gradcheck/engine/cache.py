@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
-import platformdirs
 
+from gradcheck._files import cache_folder, write_whole
 from gradcheck._truth import Quantity, Truth
+from gradcheck.engine.mutate import files_of
 
 Extras = Mapping[str, object]
 
 FORMAT = "gradcheck truth 1"
 """Changes with the layout of the files: those of another format are not found."""
+
+_LOOK = 8192
+"""Bytes at the begin of a file that tell whether it is text."""
 
 _SEAL = hashlib.sha256().digest_size
 _PARTS = ("value", "error", "majorant")
@@ -27,7 +28,7 @@ _PARTS = ("value", "error", "majorant")
 
 def folder() -> Path:
     """Where truths are kept: `$GRADCHECK_CACHE_DIR/truth`, or else in the user's cache folder."""
-    return Path(os.environ.get("GRADCHECK_CACHE_DIR") or platformdirs.user_cache_dir("gradcheck")) / "truth"
+    return cache_folder("truth")
 
 
 def key_of(parts: Mapping[str, str]) -> str:
@@ -36,12 +37,20 @@ def key_of(parts: Mapping[str, str]) -> str:
 
 
 def source_digest(paths: Iterable[Path]) -> str:
-    """A digest of these files, and of the Python files in these folders: of names and contents, not of where they lie."""
+    """A digest of these files, and of the text files of these packages, in whatever language: of names and contents, not of where they lie.
+
+    What is no text (compiled, or data) is left out: a kernel may make such files while it runs.
+    """
     files = []
     for path in paths:
-        within = sorted(path.rglob("*.py")) if path.is_dir() else [path]
+        within = [file for file in files_of(path) if _is_text(file)] if path.is_dir() else [path]
         files += [(file.relative_to(path.parent).as_posix(), file.read_text("utf-8", errors="replace")) for file in within]
     return _digest(text for file in sorted(files) for text in file)
+
+
+def _is_text(file: Path) -> bool:
+    with file.open("rb") as opened:
+        return b"\0" not in opened.read(_LOOK)
 
 
 def get(key: str) -> tuple[Truth, dict[str, object]] | None:
@@ -84,25 +93,10 @@ def put(key: str, truth: Truth, extras: Extras) -> bool:
     np.savez(buffer, numbers=numbers, about=np.frombuffer(json.dumps(about).encode(), np.uint8))
     payload = buffer.getvalue()
     try:
-        _write(folder() / f"{key}.npz", payload + _seal(key, payload))
+        write_whole(folder() / f"{key}.npz", payload + _seal(key, payload))
     except OSError:
         return False
     return True
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Under a private name first: whoever reads `path` sees a whole file, the old or the new."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
-    private = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        private.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            private.unlink()
-        raise
 
 
 def _seal(key: str, payload: bytes) -> bytes:

@@ -155,7 +155,7 @@ def _moves(old: Side, new: Side, factor: float) -> Iterator[Move]:
             values = getattr(known, what), getattr(band, what)
             if _far(*values, factor):
                 yield Move(kernel, dtype, quantity, metric, what, *values)
-    best_before, best_after = _separations(old.bands), _separations(new.bands)
+    best_before, best_after = separations(old.bands), separations(new.bands)
     for key, ratio in best_after.items():
         if key in best_before and _far(best_before[key], ratio, factor):
             yield Move(*key, "best", "separation", best_before[key], ratio)
@@ -165,7 +165,7 @@ def _by_key(bands: Iterable[Band]) -> dict[tuple[str, str, str, str], Band]:
     return {(band.kernel, band.dtype, band.quantity, band.metric): band for band in bands}
 
 
-def _separations(bands: Iterable[Band]) -> dict[tuple[str, str, str], float]:
+def separations(bands: Iterable[Band]) -> dict[tuple[str, str, str], float]:
     """Defect / noise of each gradient, by the metric that separates best."""
     out: dict[tuple[str, str, str], float] = {}
     for band in bands:

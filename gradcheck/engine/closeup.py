@@ -8,26 +8,30 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gradcheck._case import Case
-from gradcheck._errors import GradcheckError, StaleMutant, SuiteError, UsageError, unknown
+from gradcheck._errors import StaleMutant, UsageError, unknown
 from gradcheck._mutant import Mutant
 from gradcheck._op import Op
 from gradcheck._truth import Truth
 from gradcheck._verdict import CANARY, NULL, Evidence, Outcome, WorkItem
 from gradcheck.calibrate.judge import judge
-from gradcheck.calibrate.noise import FACTOR, Table, noise_table
+from gradcheck.calibrate.noise import FACTOR
 from gradcheck.engine.assemble import carried
-from gradcheck.engine.call import Call, NoBackward, call, canary
-from gradcheck.engine.execute import Job, Prepare, Probe, Source, describe, kernel_of, op_of, prepare, probe
+from gradcheck.engine.call import Call
+from gradcheck.engine.execute import Job, Source, attempt, evidence_of, job_of, op_of, source_of
+from gradcheck.engine.launches import launches, placed
 from gradcheck.engine.measure import measure
-from gradcheck.engine.mutate import copy_with_edit
 from gradcheck.engine.plan import Plan, Request, Subject, make_plan
+from gradcheck.engine.prepare import prepare_all, table_of
+from gradcheck.engine.probe import Probe, probe
 from gradcheck.engine.published import read_published
-from gradcheck.engine.truth import cases_of, know, lookup
+from gradcheck.engine.secondlook import Workshop
+from gradcheck.engine.truth import cases_of, know
 from gradcheck.engine.view import View, view_of
-from gradcheck.process import Died, Done, Limits, run_all
+from gradcheck.process import GIB, Done, Limits, run_all
 from gradcheck.suite import Suite, find_op, load
 
-GIB = 2**30
+JOBS = 2
+"""Workers of a second look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,9 @@ class Closeup:
         limits: where the tolerances come from.
         views: outputs first, then gradients; empty where the kernel did not get so far.
         log: what the kernel wrote before it died.
+        ending: what the outcome means here.
+        place: where its Metal kernels ran, as in `Evidence`.
+        remarks: what a second look says of a kernel that is off: what explains it, and the mutant that it looks like.
     """
 
     item: WorkItem
@@ -50,17 +57,14 @@ class Closeup:
     limits: str
     views: tuple[View, ...]
     log: str = ""
+    ending: str = ""
+    place: str = ""
+    remarks: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
         """Whether the kernel agrees with the truth."""
         return self.outcome in {Outcome.PASSED, Outcome.PASSED_ZERO}
-
-    @property
-    def ending(self) -> str:
-        """What the outcome means; a kernel without a backward is not what its outcome usually stands for."""
-        without = self.outcome is Outcome.UNINFORMATIVE and not self.views
-        return "it has no backward, so no gradient was compared" if without else self.outcome.value
 
     def __str__(self) -> str:
         who = f"{self.item.kernel} with {self.item.mutant}" if self.item.mutant else self.item.kernel
@@ -71,6 +75,7 @@ class Closeup:
 class _Attempt:
     truth: Truth
     call: Call
+    place: str
 
 
 def closeup(
@@ -99,7 +104,7 @@ def closeup(
         StaleMutant: the mutant's text no longer matches the kernel.
     """
     parsed = Case.parse(case)
-    source = Source(tuple(str(Path(path).resolve()) for path in suites), str(Path.cwd()))
+    source = source_of(suites, Path.cwd())
     suite = load([Path(path) for path in source.suites])
     name = mutant.removeprefix(f"{parsed.op}/")
     request = Request(
@@ -117,18 +122,20 @@ def closeup(
     with tempfile.TemporaryDirectory(prefix="gradcheck-") as scratch:
         logs, limits = Path(scratch), Limits(timeout, int(memory * GIB))
         tolerances, origin = _tolerances(suite, plan.op, subject, parsed.dtype, source, logs)
-        job = Job(item, source, subject.kernel, _package(subject, name, logs), subject.module, forward_only)
+        job = job_of(subject, item, source, logs, forward_only=forward_only)
         ((_, got),) = run_all(_attempt, [job], jobs=1, limits=limits, logs=logs)
     if isinstance(got, Done) and isinstance(got.value, str):
         raise UsageError(got.value)
     if isinstance(got, Done) and isinstance(got.value, _Attempt):
-        seen = _seen(plan.op, item, got.value, tolerances, origin)
-        return _of_mutant(seen, subject.mutants.get(name)) if name else seen
-    evidence = Evidence(item, got.kind, detail=got.detail, log=got.log) if isinstance(got, Died) else got.value
-    assert isinstance(evidence, Evidence)
-    verdict = judge(evidence, tolerances)
-    outcome = Outcome.UNVIABLE if name and evidence.status in {"raised", "unviable"} else verdict.outcome
-    return Closeup(item, outcome, verdict.why, "", origin, (), evidence.log)
+        seen, status = _seen(plan.op, item, got.value, tolerances, origin), "measured"
+    else:
+        verdict = judge(evidence := evidence_of(item, got), tolerances)
+        seen = Closeup(item, verdict.outcome, verdict.why, "", origin, (), evidence.log, verdict.ending, evidence.place)
+        status = evidence.status
+    if name:
+        return _of_mutant(seen, status, subject.mutants.get(name))
+    shop = Workshop(suite, source, JOBS, limits)
+    return _looked_at(seen, subject, replace(job, tolerances=tolerances), shop) if seen.outcome is Outcome.FAILED else seen
 
 
 def _one_mutant(suite: Suite, op: str, name: str) -> str:
@@ -153,39 +160,19 @@ def _subject(plan: Plan, case: Case, mutant: str) -> Subject:
     return subject
 
 
-def _package(subject: Subject, mutant: str, into: Path) -> str:
-    """Folder of the package to load: the kernel's own, or a copy with the defect planted."""
-    if mutant in {"", CANARY}:
-        return subject.package
-    edit = None if mutant == NULL else subject.mutants[mutant].edits[subject.kernel.name]
-    return str(copy_with_edit(Path(subject.package), edit, mutant, into))
-
-
 def _attempt(job: Job) -> _Attempt | Evidence | str:
     """In a worker: the truth and what the kernel returns; or evidence of how it failed; or why it is no kernel to check."""
     if not job.package and (problem_ := probe(Probe(job.source, job.item.op, job.kernel.target))):
         return problem_
     op, case = op_of(job.source, job.item.op), Case.parse(job.item.case)
     known, problem = know(op, case)
-    try:
-        kernel = kernel_of(job)
-    except UsageError as error:
-        return Evidence(job.item, "unviable", detail=str(error))
-    try:
-        got = call(
-            canary(kernel) if job.item.mutant == CANARY else kernel,
-            problem.inputs,
-            problem.cotangents,
-            dtype=case.dtype,
-            output_shapes=tuple(op.output_shapes(case.sizes).values()),
-            differentiable=op.recurrence(case.variant).differentiable,
-            forward_only=job.forward_only,
-        )
-    except NoBackward as error:
-        return Evidence(job.item, "no-backward", detail=str(error))
-    except Exception as error:  # noqa: BLE001 - a kernel may raise anything, and that is its outcome
-        return Evidence(job.item, "raised", detail=describe(error))
-    return _Attempt(known.truth, got)
+    with launches() as places:
+        got = attempt(job, problem)
+    evidence = got if isinstance(got, Evidence) else Evidence(job.item, "measured", notes=got.notes)
+    evidence = placed(evidence, job.kernel, places)
+    if isinstance(got, Evidence) or evidence.status != "measured":
+        return evidence
+    return _Attempt(known.truth, replace(got, notes=evidence.notes), evidence.place)
 
 
 def _tolerances(suite: Suite, op: Op, subject: Subject, dtype: str, source: Source, logs: Path) -> tuple[dict[str, dict[str, float]], str]:
@@ -194,27 +181,14 @@ def _tolerances(suite: Suite, op: Op, subject: Subject, dtype: str, source: Sour
     carry = carried(subject, dtype)
     noise = published.noise.get(f"{dtype}/{carry}") if published else None
     origin = f"{FACTOR:g} times the {'published' if noise else 'model'} noise"
-    table = noise or _noise(op, dtype, carry, source, logs)
+    cases = cases_of(op, (dtype,), 0)
+    table = noise or table_of(prepare_all(op, cases, source, jobs=2, limits=Limits(600.0, 8 * GIB), logs=logs).values(), carry)
     tolerances = {quantity: {metric: FACTOR * level for metric, level in row.items()} for quantity, row in table.items()}
     for band in published.bands if published else ():
         if (band.kernel, band.dtype) == (subject.kernel.name, dtype):
             tolerances[band.quantity][band.metric] = band.tolerance
             origin = "published"
     return tolerances, origin
-
-
-def _noise(op: Op, dtype: str, carry: str, source: Source, logs: Path) -> Table:
-    """The noise of the model over the covering grid, from the cache or computed in workers."""
-    cases = cases_of(op, (dtype,), 0)
-    asks = [Prepare(source, op.name, str(case)) for case in cases if lookup(op, case) is None]
-    if asks:
-        for ask, got in run_all(prepare, asks, jobs=2, limits=Limits(600.0, 8 * GIB), logs=logs):
-            if isinstance(got, Died):
-                raise SuiteError(f"the reference of {op.name} failed at case {ask.case}: {got.detail}\n{got.log}".rstrip())
-    known = [found for case in cases if (found := lookup(op, case)) is not None]
-    if len(known) < len(cases):
-        raise GradcheckError("the cache of truths cannot be written; set GRADCHECK_CACHE_DIR to a folder that can, or see gradcheck doctor")
-    return noise_table(one.noise[carry] for one in known)
 
 
 def _seen(op: Op, item: WorkItem, attempt: _Attempt, tolerances: Mapping[str, Mapping[str, float]], origin: str) -> Closeup:
@@ -227,13 +201,29 @@ def _seen(op: Op, item: WorkItem, attempt: _Attempt, tolerances: Mapping[str, Ma
         view_of(m, one, wanted[m.quantity], case.dtype, tolerances[m.quantity])
         for m, one in zip(measured, (*got.outputs, *got.gradients), strict=False)
     )
-    return Closeup(item, verdict.outcome, verdict.why, attempt.truth.oracle, origin, views)
+    return Closeup(item, verdict.outcome, verdict.why, attempt.truth.oracle, origin, views, ending=verdict.ending, place=attempt.place)
 
 
-def _of_mutant(seen: Closeup, mutant: Mutant | None) -> Closeup:
+def _looked_at(seen: Closeup, subject: Subject, job: Job, shop: Workshop) -> Closeup:
+    """What failed, with what a second look says: undecided, where the case explains it."""
+    evidence = Evidence(seen.item, "measured", tuple(view.measurement for view in seen.views))
+    found = shop.look(subject, job, [judge(evidence, job.tolerances)])
+    if why := found.excused.get(seen.item):
+        return replace(seen, outcome=Outcome.INCONCLUSIVE, why=why, ending=Outcome.INCONCLUSIVE.value, remarks=(why,))
+    return replace(seen, remarks=(*map(str, found.looks.values()), *([str(found.nearest)] if found.nearest else [])))
+
+
+def _of_mutant(seen: Closeup, status: str, mutant: Mutant | None) -> Closeup:
     """The verdict on the check, rather than on the kernel."""
-    if seen.outcome is Outcome.FAILED:
-        return replace(seen, outcome=Outcome.KILLED)
-    if mutant is None or mutant.expect == "killed":
-        return replace(seen, outcome=Outcome.SURVIVED)
-    return replace(seen, outcome=Outcome.EQUIVALENT if mutant.expect == "equivalent" else Outcome.HARMLESS, why=mutant.reason)
+    why = seen.why
+    if status in {"raised", "unviable"}:
+        outcome = Outcome.UNVIABLE
+    elif status not in {"measured", "fault"}:
+        return seen
+    elif seen.outcome is Outcome.FAILED:
+        outcome = Outcome.KILLED
+    elif mutant is None or mutant.expect == "killed":
+        outcome = Outcome.SURVIVED
+    else:
+        outcome, why = (Outcome.EQUIVALENT if mutant.expect == "equivalent" else Outcome.HARMLESS), mutant.reason
+    return replace(seen, outcome=outcome, why=why, ending=outcome.value)

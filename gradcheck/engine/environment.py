@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import subprocess
@@ -9,6 +10,26 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import gradcheck
+
+APPLE = "Apple GPU (MLX)"
+
+
+DEVICES = {"metal": "an Apple GPU"}
+"""What a kernel may require that is no module, and what that is in words."""
+
+
+def lacking(requires: str) -> str:
+    """What a kernel that requires this module or device lacks here, `the package mlx, which is not installed`; or nothing.
+
+    Neither the module nor MLX is imported.
+    """
+    if requires in DEVICES:
+        return "" if device() == APPLE else f"{DEVICES[requires]}, which this machine has not"
+    try:
+        found = not requires or importlib.util.find_spec(requires) is not None
+    except ModuleNotFoundError:  # a dotted name whose parent is missing
+        found = False
+    return "" if found else f"the package {requires}, which is not installed"
 
 
 def environment(cwd: Path) -> dict[str, str]:
@@ -31,7 +52,7 @@ def device() -> str:
     """What runs MLX kernels here. Told from the platform, without importing MLX, and never more than is known."""
     if _version("mlx") == "not installed":
         return "no MLX"
-    return "Apple GPU (MLX)" if platform.system() == "Darwin" and platform.machine() == "arm64" else "CPU (MLX)"
+    return APPLE if platform.system() == "Darwin" and platform.machine() == "arm64" else "CPU (MLX)"
 
 
 def _version(package: str) -> str:

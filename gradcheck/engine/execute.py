@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import traceback
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache as once
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 from gradcheck._case import Case
-from gradcheck._errors import StaleMutant, UsageError
+from gradcheck._errors import UsageError
 from gradcheck._kernel import Kernel
 from gradcheck._op import Op
 from gradcheck._truth import Truth
-from gradcheck._verdict import CANARY, Evidence, WorkItem
+from gradcheck._verdict import CANARY, NULL, Evidence, WorkItem
 from gradcheck.calibrate.judge import Tolerances
-from gradcheck.engine.arrays import arrays_of, is_object
-from gradcheck.engine.call import NoBackward, call, canary
-from gradcheck.engine.checks import CHECKS, Bench
+from gradcheck.engine.call import Call, NoBackward, call, canary
+from gradcheck.engine.checks import CHECKS, bench_of
+from gradcheck.engine.launches import launches, placed
 from gradcheck.engine.measure import Sticks, measure, sticks_of
+from gradcheck.engine.mutate import copy_with_edit
+from gradcheck.engine.plan import Subject
 from gradcheck.engine.problem import Problem, draw
 from gradcheck.engine.target import load_package, load_target
-from gradcheck.engine.truth import know
+from gradcheck.engine.truth import Oracle, know
+from gradcheck.process import Died, Done
 from gradcheck.suite import find_op, load
+
+T = TypeVar("T")
 
 RECENT = 4
 """Cases whose truths a worker keeps at hand."""
@@ -36,10 +44,17 @@ class Source:
     Args:
         suites: folders of the suites, as the run was told.
         cwd: folder the run was started in, for suites and relative kernel files.
+        oracle: who says the truth.
     """
 
     suites: tuple[str, ...]
     cwd: str
+    oracle: Oracle = "costate"
+
+
+def source_of(suites: Sequence[str], cwd: Path, oracle: Oracle = "costate") -> Source:
+    """The source of a run that was told these folders of suites, in this folder."""
+    return Source(tuple(str(Path(cwd, path).resolve()) for path in suites), str(cwd), oracle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +82,38 @@ class Job:
     sound: bool = True
 
 
+def job_of(subject: Subject, item: WorkItem, source: Source, into: Path, *, forward_only: bool = False) -> Job:
+    """The item with the package it needs: a mutant's is a copy, in a folder of its own below `into`."""
+    package = subject.package
+    if item.mutant not in {"", CANARY}:
+        edit = None if item.mutant == NULL else subject.mutants[item.mutant].edits[subject.kernel.name]
+        package = str(copy_with_edit(Path(package), edit, item.mutant, into.absolute() / item.mutant))
+    return Job(item, source, subject.kernel, package, subject.module, forward_only)
+
+
 def execute(job: Job) -> Evidence:
     """The evidence of one item. What the kernel raises is part of it; what it does to the process is for the pool to say."""
-    if job.item.check:
-        return _check(job)
     began = time.perf_counter()
+    with launches() as places:
+        evidence = _checked(job) if job.item.check else _compared(job)
+    return replace(placed(evidence, job.kernel, places), seconds=time.perf_counter() - began)
+
+
+def evidence_of(item: WorkItem, got: Done | Died) -> Evidence:
+    """The evidence that a worker returned, or of how it died over the item."""
+    if isinstance(got, Died):
+        return Evidence(item, got.kind, detail=got.detail, log=got.log, seconds=got.seconds)
+    assert isinstance(got.value, Evidence)
+    return got.value
+
+
+def attempt(job: Job, problem: Problem) -> Call | Evidence:
+    """What the kernel of a job returns at its case, or evidence of how it failed to."""
     op, case = op_of(job.source, job.item.op), Case.parse(job.item.case)
-    truth, problem, sticks = _at(job.source, job.item.op, job.item.case)
-    try:
+
+    def called() -> Call:
         kernel = kernel_of(job)
-    except UsageError as error:
-        return Evidence(job.item, "unviable", detail=str(error), seconds=time.perf_counter() - began)
-    try:
-        got = call(
+        return call(
             canary(kernel) if job.item.mutant == CANARY else kernel,
             problem.inputs,
             problem.cotangents,
@@ -88,93 +122,75 @@ def execute(job: Job) -> Evidence:
             differentiable=op.recurrence(case.variant).differentiable,
             forward_only=job.forward_only,
         )
+
+    return trial(job.item, called)
+
+
+def trial(item: WorkItem, use: Callable[[], T]) -> T | Evidence:
+    """What `use`, which loads or calls a kernel, returns; or evidence of how the kernel failed in it."""
+    try:
+        return use()
+    except UsageError as error:
+        return Evidence(item, "unviable", detail=str(error))
     except NoBackward as error:
-        return Evidence(job.item, "no-backward", detail=str(error), seconds=time.perf_counter() - began)
+        return Evidence(item, "no-backward", detail=str(error))
     except Exception as error:  # noqa: BLE001 - a kernel may raise anything, and that is its outcome
-        return Evidence(job.item, "raised", detail=describe(error), seconds=time.perf_counter() - began)
+        return _of_metal(item, error) or Evidence(item, "raised", detail=describe(error))
+
+
+def _of_metal(item: WorkItem, error: Exception) -> Evidence | None:
+    """Evidence of what only a Metal kernel can raise: its checker's findings, its end, or that nothing here can run it."""
+    errors = sys.modules.get("gradcheck.metal.errors")  # loaded, if anything here can have raised one of them
+    if errors is None:
+        return None
+    if isinstance(error, errors.KernelFault):
+        found = "\n".join(f"{error.kernel}: {finding}" for finding in error.findings if not finding.benign)
+        return Evidence(item, "fault", detail=found)
+    if isinstance(error, errors.KernelDied):
+        return Evidence(item, "crashed", detail=str(error))
+    return Evidence(item, "no-device", detail=str(error)) if isinstance(error, errors.NoCompilerError) else None
+
+
+def _compared(job: Job) -> Evidence:
+    """The evidence of a comparison with the truth."""
+    op, case = op_of(job.source, job.item.op), Case.parse(job.item.case)
+    truth, problem, sticks = _at(job.source, job.item.op, job.item.case)
+    got = attempt(job, problem)
+    if isinstance(got, Evidence):
+        return got
     found = measure(op, case.variant, case.dtype, truth, got.outputs, got.gradients, sticks, brief=bool(job.item.mutant))
-    return Evidence(job.item, "measured", found, notes=got.notes, seconds=time.perf_counter() - began)
+    return Evidence(job.item, "measured", found, notes=got.notes)
 
 
 @lru_cache(maxsize=RECENT)
 def _at(source: Source, name: str, text: str) -> tuple[Truth, Problem, Sticks]:
     """All that is known of a case. Mutants of one case follow each other, so a worker needs it again at once."""
     op, case = op_of(source, name), Case.parse(text)
-    known, problem = know(op, case)
+    known, problem = know(op, case, source.oracle)
     return known.truth, problem, sticks_of(op, case.variant, case.dtype, known.truth)
 
 
-def _check(job: Job) -> Evidence:
+def _checked(job: Job) -> Evidence:
     """The evidence of a check: what it found is in the notes, for each of them is a failure by itself."""
-    began = time.perf_counter()
     op, case = op_of(job.source, job.item.op), Case.parse(job.item.case)
     (check,) = (one for one in CHECKS if one.name == job.item.check)
-    try:
-        bench = Bench(kernel_of(job), op, case, draw(op, case), job.tolerances, job.forward_only, job.sound)
-        found = check.find(bench)
-    except UsageError as error:
-        return Evidence(job.item, "unviable", detail=str(error), seconds=time.perf_counter() - began)
-    except NoBackward as error:
-        return Evidence(job.item, "no-backward", detail=str(error), seconds=time.perf_counter() - began)
-    except Exception as error:  # noqa: BLE001 - a kernel may raise anything, and that is its outcome
-        return Evidence(job.item, "raised", detail=describe(error), seconds=time.perf_counter() - began)
-    seconds = time.perf_counter() - began
+    found = trial(
+        job.item,
+        lambda: check.find(
+            bench_of(kernel_of(job), job.kernel, op, case, draw(op, case), job.tolerances, forward_only=job.forward_only, sound=job.sound)
+        ),
+    )
+    if isinstance(found, Evidence):
+        return found
     if not (found.compared or found.broken):
-        return Evidence(job.item, "idle", detail="nothing to compare at this case", seconds=seconds)
-    return Evidence(job.item, "measured", notes=found.broken, detail=found.remark, seconds=seconds)
-
-
-@dataclass(frozen=True, slots=True)
-class Prepare:
-    """Ask a worker for what can be known of one case without a kernel."""
-
-    source: Source
-    op: str
-    case: str
-
-
-def prepare(ask: Prepare) -> None:
-    """Compute the truth of a case and the model noise there, into the cache."""
-    know(op_of(ask.source, ask.op), Case.parse(ask.case))
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """Ask a worker whether a target can be loaded at all."""
-
-    source: Source
-    op: str
-    target: str
-    dtypes: tuple[str, ...] = ()
-
-
-def probe(ask: Probe) -> str:
-    """Nothing if the target loads and is a kernel of its own; else what is wrong with it."""
-    try:
-        kernel = load_target(ask.target, folder=Path(ask.source.cwd))
-    except (UsageError, StaleMutant) as error:
-        return str(error)
-    if not (callable(kernel) or is_object(kernel) or isinstance(kernel, Op)):
-        return f"kernel {ask.target!r} is of type {type(kernel).__name__}: neither a callable nor an object with `forward` and `vjp`"
-    op = op_of(ask.source, ask.op)
-    if isinstance(kernel, Op) or kernel is op.step or _code(kernel) == _code(op.step):
-        return f"kernel {ask.target!r} is the reference itself: an oracle cannot check itself. Name an implementation of {op.name} instead."
-    arrays = arrays_of(kernel)
-    if alien := [dtype for dtype in ask.dtypes if dtype not in arrays.DTYPES]:
-        return (
-            f"kernel {ask.target!r} works on {arrays.NAME} arrays, which have no {alien[0]}; leave it out, or give a kernel on MLX arrays"
-        )
-    return ""
+        return Evidence(job.item, "idle", detail=found.remark or "nothing to compare at this case")
+    return Evidence(job.item, "measured", notes=found.broken, detail=found.remark)
 
 
 def describe(error: BaseException) -> str:
     """The exception and the last frames of its traceback."""
     frames = traceback.format_tb(error.__traceback__)[-3:]
     return f"{type(error).__name__}: {error}\n{''.join(frames)}".rstrip()
-
-
-def _code(thing: object) -> object:
-    return getattr(thing, "__code__", thing)
 
 
 @once

@@ -96,13 +96,9 @@ def select(
 
 def _axes(op: Op, variant: str) -> list[str]:
     """The axes that this variant has, in the order of `op.dims`."""
-    texts = (*_inputs(op, variant).values(), *op.outputs.values(), *op.terms)
+    texts = (*op.inputs_of(variant).values(), *op.outputs.values(), *op.terms)
     used = {axis for text in texts for axis in axes(text)}
     return [axis for axis in op.dims if axis in used]
-
-
-def _inputs(op: Op, variant: str) -> Mapping[str, str]:
-    return {**op.inputs, **op.variants.get(variant, {})}
 
 
 def _divides(op: Op, sizes: Mapping[str, int]) -> bool:
@@ -112,7 +108,7 @@ def _divides(op: Op, sizes: Mapping[str, int]) -> bool:
 
 def _rows(op: Op, variant: str, dtypes: Sequence[str], least: int, budget: int) -> list[Row]:
     names = _axes(op, variant)
-    costly = {TIME, *axes(_inputs(op, variant)[op.state])}
+    costly = {TIME, *axes(op.inputs_of(variant)[op.state])}
     rest: dict[str, Sequence[Level]] = {"regime": tuple(op.regimes), "dtype": tuple(dtypes), "objective": tuple(OBJECTIVES)}
 
     def sizes(row: Mapping[str, int] | Mapping[str, Level]) -> dict[str, int]:

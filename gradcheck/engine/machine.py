@@ -19,8 +19,10 @@ from gradcheck._errors import GradcheckError
 from gradcheck._kernel import Kernel
 from gradcheck._op import Op
 from gradcheck.engine import cache
-from gradcheck.engine.execute import Probe, Source, probe
+from gradcheck.engine.environment import DEVICES, lacking
+from gradcheck.engine.execute import Source, source_of
 from gradcheck.engine.plan import Request, make_plan
+from gradcheck.engine.probe import Probe, probe
 from gradcheck.engine.published import file_of, read_published
 from gradcheck.process import Died, Limits, run_all
 from gradcheck.suite import Suite, load
@@ -64,7 +66,7 @@ def examine(suites: Sequence[str], cwd: Path) -> tuple[Finding, ...]:
         except GradcheckError as error:
             return (*found, Finding("suite", "missing", str(error)))
         found += [Finding(f"suite {root.origin}", "ok", str(root.path)) for root in suite.roots]
-        source = Source(tuple(str(Path(path).resolve()) for path in suites), str(cwd))
+        source = source_of(suites, cwd)
         for op in suite.ops.values():
             found += [*_kernels(suite, op, source, Path(scratch)), _bands(suite, op)]
     return tuple(found)
@@ -159,12 +161,13 @@ def _kernels(suite: Suite, op: Op, source: Source, logs: Path) -> Iterator[Findi
     """Every kernel of the op; then, where none can check a gradient here, that."""
     declared = {kernel.name: kernel for kernel in op.kernels}
     not_run = make_plan(Request(op.name, cases=("1",)), suite).not_run
-    here = [kernel for name, kernel in declared.items() if name not in not_run or (kernel.forward_only and not _lacks(kernel))]
+    here = [kernel for name, kernel in declared.items() if name not in not_run or (kernel.forward_only and not lacking(kernel.requires))]
     wrong = dict(_unloadable(here, op, source, suite, logs))
     for name, kernel in declared.items():
         label = f"kernel {op.name}/{name}"
         if kernel not in here:
-            yield Finding(label, "optional", f"needs {kernel.requires}, which is not installed", install(kernel.install or kernel.requires))
+            mend = "" if kernel.requires in DEVICES else install(kernel.install or kernel.requires)
+            yield Finding(label, "optional", f"needs {lacking(kernel.requires)}", mend)
         elif name in wrong:
             yield Finding(label, "optional", wrong[name])
         else:
@@ -172,10 +175,6 @@ def _kernels(suite: Suite, op: Op, source: Source, logs: Path) -> Iterator[Findi
     built_in = suite.homes[op.name].origin == "built-in"
     if built_in and not any(kernel.name not in wrong and not kernel.forward_only for kernel in here):
         yield Finding(f"op {op.name}", "missing", "no kernel of it can check a gradient here", "see its kernels above")
-
-
-def _lacks(kernel: Kernel) -> bool:
-    return bool(kernel.requires) and find_spec(kernel.requires.partition(".")[0]) is None
 
 
 def _unloadable(kernels: Sequence[Kernel], op: Op, source: Source, suite: Suite, logs: Path) -> Iterator[tuple[str, str]]:

@@ -31,7 +31,7 @@ def copy_with_edit(package: Path, edit: Edit | None, who: str, into: Path) -> Pa
         UsageError: the edit's file lies outside the package.
     """
     package = package.resolve()
-    contents = {str(file.relative_to(package)): file.read_bytes() for file in _files(package)}
+    contents = {str(file.relative_to(package)): file.read_bytes() for file in files_of(package)}
     if edit is not None:
         _, after = _before_after(package, edit, who)
         contents[str(Path(edit.file))] = after.encode()
@@ -74,7 +74,8 @@ def _before_after(package: Path, edit: Edit, who: str) -> tuple[str, str]:
     return before, edit.apply(before, who)
 
 
-def _files(package: Path) -> Iterator[Path]:
+def files_of(package: Path) -> Iterator[Path]:
+    """The files of a package that a copy has: all but caches and hidden ones, whatever language they are in."""
     for root, folders, names in os.walk(package):
         here = Path(root)
         loose = not (package / "__init__.py").is_file()

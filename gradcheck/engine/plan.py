@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from gradcheck._case import Case
 from gradcheck._errors import StaleMutant, UsageError, unknown
@@ -16,6 +16,7 @@ from gradcheck._verdict import CANARY, NULL, WorkItem
 from gradcheck.engine.checks import DTYPE
 from gradcheck.engine.checks.cases import chosen as chosen_checks
 from gradcheck.engine.checks.cases import items as check_items
+from gradcheck.engine.environment import DEVICES, lacking
 from gradcheck.engine.grid import select
 from gradcheck.engine.mutate import diff
 from gradcheck.engine.truth import cases_of
@@ -47,8 +48,12 @@ class Request:
         suites: folders of suites beside the built-in one.
         forward_only: check outputs only.
         checks: of those that need no tolerance: `none`, `all`, or names with commas.
+        oracle: who says the truth: `costate`, or `fast`, which is `costate` compiled.
         matrix: run every mutant at every case, instead of until it has been seen.
+        weakest: run the mutants that are the weakest of some gradient at every case, so that bands have their true size.
         published: judge by the published bands where there are any; `calibrate` does not.
+        bands: a file of published bands to judge by instead of the suite's own, or `none` to use none; empty means the suite's own.
+        budget: seconds after which no further item is begun; 0 means no limit.
     """
 
     op: str
@@ -65,8 +70,12 @@ class Request:
     suites: tuple[str, ...] = ()
     forward_only: bool = False
     matrix: bool = False
+    weakest: bool = False
     published: bool = True
     checks: str = "all"
+    oracle: Literal["costate", "fast"] = "costate"
+    bands: str = ""
+    budget: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,13 +220,10 @@ def _kernels(request: Request, op: Op) -> list[Kernel]:
 
 
 def _missing(kernel: Kernel) -> str:
-    try:
-        found = not kernel.requires or importlib.util.find_spec(kernel.requires) is not None
-    except ModuleNotFoundError:  # a dotted name whose parent is missing
-        found = False
-    if not found:
-        return f"needs the package {kernel.requires}, which is not installed: pip install '{kernel.install or kernel.requires}'"
-    return ""
+    lacks = lacking(kernel.requires)
+    if not lacks or kernel.requires in DEVICES:
+        return f"needs {lacks}" if lacks else ""
+    return f"needs {lacks}: pip install '{kernel.install or kernel.requires}'"
 
 
 def _mutants(request: Request, suite: Suite) -> dict[str, Mutant]:
@@ -242,6 +248,9 @@ def _subject(request: Request, suite: Suite, op: Op, kernel: Kernel, chosen: dic
     cases = select(op, pool, dims=request.dims, dtypes=dtypes, regimes=request.regimes, cases=request.cases) if dtypes else ()
     named = bool(request.cases) and not request.cases[0].isdecimal()
     asked = [check for check in chosen_checks(request.checks) if not (check.backward and request.forward_only)]
+    asked = [
+        check for check in asked if not check.optional or stranger or kernel.chunks
+    ]  # what a stranger declares shows once it is loaded
     checks = tuple(check_items(op, kernel.name, cases, asked, dims=request.dims, named=named))
     if stranger:
         return Subject(kernel, "", "", cases, {}, {}, {}, request.forward_only, checks)

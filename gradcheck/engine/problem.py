@@ -51,7 +51,7 @@ def draw(op: Op, case: Case) -> Problem:
             raise SuiteError(f"op {op.name}: regime {case.regime!r} draws {have} for the input {name}, need shape {shape}")
     if stray := set(drawn) - set(shapes):
         raise SuiteError(f"op {op.name}: regime {case.regime!r} draws {', '.join(sorted(stray))}, which is not an input")
-    inputs = {name: drawn[name] if name in op.constants else round_to(drawn[name], case.dtype) for name in op.inputs}
+    inputs = {name: drawn[name] if name in op.constants else round_to(drawn[name], case.dtype) for name in shapes}
     return Problem(inputs, _cotangents(op, case, rng))
 
 

@@ -5,34 +5,34 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 
 from gradcheck._case import Case
-from gradcheck._errors import GradcheckError, SuiteError, UsageError
-from gradcheck._verdict import CANARY, NULL, Evidence, Run, Status, Verdict, WorkItem
+from gradcheck._errors import UsageError
+from gradcheck._verdict import Band, Evidence, Outcome, Run, Verdict, WorkItem
 from gradcheck.calibrate.judge import judge
-from gradcheck.calibrate.noise import Table, noise_table, tolerances
+from gradcheck.calibrate.noise import tolerances
 from gradcheck.calibrate.published import Published
 from gradcheck.engine import store
 from gradcheck.engine.assemble import Noises, assemble, carried, group_of, noise_for, not_running, not_sound, planned_items, settled
 from gradcheck.engine.cache import source_digest
 from gradcheck.engine.environment import environment
-from gradcheck.engine.execute import Job, Prepare, Probe, Source, execute, prepare, probe
-from gradcheck.engine.mutate import copy_with_edit
+from gradcheck.engine.execute import Job, Source, evidence_of, execute, job_of, source_of
 from gradcheck.engine.plan import Plan, Request, Subject, make_plan
+from gradcheck.engine.prepare import prepare_all, table_of
+from gradcheck.engine.probe import probe_strangers
 from gradcheck.engine.published import read_published
+from gradcheck.engine.secondlook import Seen, Workshop
 from gradcheck.engine.target import source_files
-from gradcheck.engine.truth import cases_of, lookup, op_digest, own_digest
-from gradcheck.process import Died, Done, Limits, run_all
+from gradcheck.engine.truth import cases_of, op_digest, own_digest, refusals
+from gradcheck.engine.weakest import weakest_items
+from gradcheck.process import GIB, Limits, run_all
 from gradcheck.suite import Suite, load
-
-GIB = 2**30
-_STATUS: dict[str, Status] = {"crashed": "crashed", "timeout": "timeout", "memory": "memory", "raised": "raised"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,6 @@ class Progress:
 
 
 Tell = Callable[[Progress], None]
-Ask = TypeVar("Ask")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +61,12 @@ class _Context:
     tell: Tell
     published: Published | None = None
     done: dict[WorkItem, Evidence] = field(default_factory=dict)
+    began: float = field(default_factory=time.perf_counter)
+
+    @property
+    def spent(self) -> bool:
+        """Whether no further item may be begun."""
+        return bool(self.request.budget) and time.perf_counter() - self.began >= self.request.budget
 
     @property
     def jobs(self) -> int:
@@ -79,7 +84,7 @@ def run(request: Request, *, folder: Path, tell: Tell) -> Run:
         GradcheckError: the request names something that does not exist, or a suite or folder cannot be used.
     """
     cwd = Path.cwd()
-    source = Source(tuple(str(Path(path).resolve()) for path in request.suites), str(cwd))
+    source = source_of(request.suites, cwd, request.oracle)
     suite = load([Path(path) for path in source.suites], cwd=cwd)
     plan = make_plan(request, suite)
     items = planned_items(plan)
@@ -101,7 +106,7 @@ def resume(run_id: str | None, *, folder: Path, tell: Tell) -> Run:
         told = dict(opened.plan.request)
         cwd = str(told.pop("cwd"))
         request = msgspec.convert(told, Request)
-        source = Source(tuple(str(Path(cwd, path).resolve()) for path in request.suites), cwd)
+        source = source_of(request.suites, Path(cwd), request.oracle)
         suite = load([Path(path) for path in source.suites], cwd=Path(cwd))
         plan = make_plan(request, suite)
         if store.digest_of(planned_items(plan), _sources(plan, suite, request, Path(cwd))) != opened.plan.digest:
@@ -117,16 +122,19 @@ def resume(run_id: str | None, *, folder: Path, tell: Tell) -> Run:
 
 
 def _published(request: Request, suite: Suite) -> Published | None:
-    return read_published(suite, request.op) if request.published else None
+    if not request.published or request.bands == "none":
+        return None
+    return read_published(suite, request.op, Path(request.bands) if request.bands else None)
 
 
 def _go(context: _Context) -> Run:
     began = time.perf_counter()
-    _probe_strangers(context)
+    probe_strangers(context.plan.subjects, context.plan.op.name, context.source, limits=context.limits, logs=context.folder.logs)
     noises = _prepare(context)
     _stage(context, "kernels", [(subject, item) for subject in context.plan.subjects for item in subject.clean_items()], noises)
     running = [subject for subject in context.plan.subjects if not not_running(_judged(context, subject, noises))]
     _stage(context, "checks", [(subject, item) for subject in running for item in subject.checks], noises)
+    seen = _second_look(context, noises)
     sound = [subject for subject in context.plan.subjects if not not_sound(_judged(context, subject, noises, checks=True))]
     _mutants(context, sound, noises)
     finished = assemble(
@@ -136,14 +144,21 @@ def _go(context: _Context) -> Run:
         id_=context.folder.id,
         command=command_of(context.request),
         environment={**context.folder.plan.environment, "bands": _origin(context.published), "folder": str(context.folder.path)},
-        notes=context.plan.notes,
+        notes=(*context.plan.notes, *_refusals(context), *(f"{name} {one.sentence}" for name, one in seen.items() if one.sentence)),
         planned=len(context.folder.plan.items),
         seconds=time.perf_counter() - began,
         forward_only=context.request.forward_only,
-        published=context.published.bands if context.published else (),
+        published=_bands(context),
+        excused={item: why for one in seen.values() for item, why in one.excused.items()},
     )
     context.folder.finish(msgspec.to_builtins(finished))
     return finished
+
+
+def _bands(context: _Context) -> tuple[Band, ...]:
+    """The published bands. A run that has measured its defects in full, or the weakest of them, shows its own."""
+    bands = context.published.bands if context.published else ()
+    return tuple(replace(band, defect=None) for band in bands) if context.request.matrix or context.request.weakest else bands
 
 
 def _origin(published: Published | None) -> str:
@@ -158,12 +173,18 @@ def command_of(request: Request) -> str:
         words += [word for value in getattr(request, name) for word in (option, value)]
     for name, option in {"dtypes": "--dtype", "regimes": "--regime"}.items():
         words += [option, ",".join(getattr(request, name))] if getattr(request, name) else []
-    for name in ("mutants", "dims", "seed", "jobs", "timeout", "memory"):
+    for name in ("mutants", "dims", "seed", "jobs", "timeout", "memory", "oracle"):
         if getattr(request, name) != getattr(plain, name):
             words += [f"--{name}", str(getattr(request, name))]
     words += ["--checks", request.checks] if request.checks != "all" else []
     words += [option for option, on in {"--matrix": request.matrix, "--forward-only": request.forward_only}.items() if on]
     return shlex.join(words)
+
+
+def _refusals(context: _Context) -> list[str]:
+    cases = dict.fromkeys(case for subject in context.plan.subjects for case in subject.cases)
+    said = refusals(context.plan.op, cases, context.request.oracle)
+    return [said] if said else []
 
 
 def _sources(plan: Plan, suite: Suite, request: Request, cwd: Path) -> str:
@@ -172,77 +193,65 @@ def _sources(plan: Plan, suite: Suite, request: Request, cwd: Path) -> str:
     targets = [file for subject in plan.subjects if subject.stranger for file in source_files(subject.kernel.target, folder=cwd)]
     mutants = {Path(suite.files[mutant.id]) for subject in plan.subjects for mutant in subject.mutants.values()}
     files = [path for path in (*packages, *targets, *sorted(mutants)) if path.exists()]
-    return f"{op_digest(plan.op.file)} {own_digest()} {source_digest(files)} {request.forward_only}"
-
-
-def _probe_strangers(context: _Context) -> None:
-    """A stranger's file is code we have never seen: load it in a worker first."""
-    asks = [
-        Probe(context.source, context.plan.op.name, s.kernel.target, tuple(dict.fromkeys(case.dtype for case in s.cases)))
-        for s in context.plan.subjects
-        if s.stranger
-    ]
-    for ask, got in run_all(probe, asks, jobs=1, limits=context.limits, logs=context.folder.logs):
-        if isinstance(got, Done) and got.value:
-            raise UsageError(str(got.value))
-        if isinstance(got, Died) and got.kind == "raised":
-            raise UsageError(f"kernel {ask.target!r} cannot be loaded: {got.detail}")
+    kernels = [subject.kernel for subject in plan.subjects]
+    return f"{op_digest(plan.op.file)} {own_digest()} {source_digest(files)} {request.forward_only} {request.oracle} {kernels}"
 
 
 def _prepare(context: _Context) -> Noises:
     """Truths of all cases, and the noise of the model over the whole covering grid of each dtype, whatever cases were chosen."""
-    op = context.plan.op
-    dtypes = dict.fromkeys(case.dtype for subject in context.plan.subjects for case in subject.cases)
+    op, subjects = context.plan.op, context.plan.subjects
     given = context.published.noise if context.published else {}
-    measured = [d for s in context.plan.subjects for d in dtypes if f"{d}/{carried(s, d)}" not in given]
-    pools = {dtype: cases_of(op, (dtype,), 0) for dtype in dict.fromkeys(measured)}
-    chosen = [case for subject in context.plan.subjects for case in subject.cases]
-    wanted = list(dict.fromkeys([*chosen, *(case for pool in pools.values() for case in pool)]))
-    unknown_ = [case for case in wanted if lookup(op, case) is None]
-    asks = [Prepare(context.source, op.name, str(case)) for case in unknown_]
-    context.tell(Progress("truth", 0, len(asks), f"{len(wanted)} cases, {len(wanted) - len(asks)} known"))
-    for done, (ask, got) in enumerate(_pool(context, prepare, asks), start=1):
-        if isinstance(got, Died):
-            raise SuiteError(f"the reference of {op.name} failed at case {ask.case}: {got.detail}\n{got.log}".rstrip())
-        context.tell(Progress("truth", done, len(asks), ask.case))
-    noises: dict[tuple[str, str], Table] = {}
-    for subject in context.plan.subjects:
-        for dtype in dict.fromkeys(case.dtype for case in subject.cases):
-            carry = carried(subject, dtype)
-            if f"{dtype}/{carry}" in given:
-                noises[dtype, carry] = given[f"{dtype}/{carry}"]
-                continue
-            known = [found for case in pools[dtype] if (found := lookup(op, case)) is not None]
-            if len(known) < len(pools[dtype]):
-                raise GradcheckError(
-                    f"the cache of truths cannot be written, so the noise of {op.name} cannot be told; "
-                    "set GRADCHECK_CACHE_DIR to a folder that can"
-                )
-            noises[dtype, carry] = noise_table(one.noise[carry] for one in known)
-    return noises
+    chosen = [case for subject in subjects for case in subject.cases]
+    asked = dict.fromkeys((case.dtype, carried(subject, case.dtype)) for subject in subjects for case in subject.cases)
+    pools = {dtype: cases_of(op, (dtype,), 0) for dtype, carry in asked if f"{dtype}/{carry}" not in given}
+    found = prepare_all(
+        op,
+        list(dict.fromkeys([*chosen, *(case for pool in pools.values() for case in pool)])),
+        context.source,
+        jobs=context.jobs,
+        limits=context.limits,
+        logs=context.folder.logs,
+        tell=lambda done, total, label: context.tell(Progress("truth", done, total, label)),
+    )
+    tables = {f"{dtype}/{carry}": table_of((found[case] for case in pools[dtype]), carry) for dtype, carry in asked if dtype in pools}
+    return {(dtype, carry): {**tables, **given}[f"{dtype}/{carry}"] for dtype, carry in asked}
 
 
 def _stage(context: _Context, stage: Literal["kernels", "checks", "mutants"], work: list[tuple[Subject, WorkItem]], noises: Noises) -> None:
     """Run the items that have no evidence yet, and write down what each yields."""
     subjects = {subject.kernel.name: subject for subject, _ in work}
-    jobs = [_job(context, subject, item, noises) for subject, item in work if item not in context.done]
+    jobs = [] if context.spent else [_job(context, subject, item, noises) for subject, item in work if item not in context.done]
     finished = len(work) - len(jobs)
     context.tell(Progress(stage, finished, len(work), ""))
-    for job, got in _pool(context, execute, jobs):
-        evidence = (
-            got.value
-            if isinstance(got, Done)
-            else Evidence(job.item, _STATUS[got.kind], detail=got.detail, log=got.log, seconds=got.seconds)
-        )
-        assert isinstance(evidence, Evidence)
+    workers = min(context.jobs, len(jobs))
+    for job, got in run_all(execute, jobs, jobs=workers, limits=context.limits, logs=context.folder.logs) if jobs else ():
+        evidence = evidence_of(job.item, got)
         context.done[job.item] = evidence
         context.folder.append(evidence, _outcome(subjects[job.item.kernel], evidence, noises))
         finished += 1
         context.tell(Progress(stage, finished, len(work), f"{job.item.kernel} {job.item.mutant or job.item.check} {job.item.case}"))
+        if context.spent:
+            break  # which closes the iterator, and so ends the workers
+
+
+def _second_look(context: _Context, noises: Noises) -> dict[str, Seen]:
+    """Why kernels failed, by name. Not while calibrating, where a false alarm must stay one."""
+    if not context.request.published:
+        return {}
+    found = {}
+    for subject in context.plan.subjects:
+        failed = [verdict for verdict in _judged(context, subject, noises) if verdict.outcome is Outcome.FAILED]
+        if not failed:
+            continue
+        dtype = Case.parse(failed[0].item.case).dtype
+        job = replace(_job(context, subject, failed[0].item, noises), tolerances=tolerances(noise_for(subject, dtype, noises)))
+        shop = Workshop(context.suite, context.source, context.jobs, context.limits)
+        found[subject.kernel.name] = shop.look(subject, job, [v for v in failed if Case.parse(v.item.case).dtype == dtype])
+    return found
 
 
 def _mutants(context: _Context, sound: Sequence[Subject], noises: Noises) -> None:
-    """Run the mutants wave by wave; those that have been seen in every form need no further wave."""
+    """Run the mutants wave by wave; those that have been seen in every form need no further wave, unless they are the weakest."""
     waves = {subject.kernel.name: subject.waves() for subject in sound}
     for number in range(max(map(len, waves.values()), default=0)):
         work = []
@@ -252,22 +261,17 @@ def _mutants(context: _Context, sound: Sequence[Subject], noises: Noises) -> Non
             wave = waves[subject.kernel.name][number : number + 1]
             work += [(subject, item) for items in wave for item in items if item in context.done or group_of(item) not in over]
         _stage(context, "mutants", work, noises)
-
-
-def _pool(context: _Context, function: Callable[[Ask], object], asks: Sequence[Ask]) -> Iterable[tuple[Ask, Done | Died]]:
-    if not asks:
-        return ()
-    return run_all(function, asks, jobs=min(context.jobs, len(asks)), limits=context.limits, logs=context.folder.logs)
+    evidence = context.done
+    while context.request.weakest:
+        more = [(subject, item) for subject in sound for item in weakest_items(subject, list(evidence.values()), noises)]
+        if not more or context.spent:
+            break
+        _stage(context, "mutants", more, noises)
 
 
 def _job(context: _Context, subject: Subject, item: WorkItem, noises: Noises) -> Job:
-    """The item with the package it needs: a mutant's is a copy in the run folder."""
-    package = subject.package
-    if item.mutant and item.mutant != CANARY:
-        edit = None if item.mutant == NULL else subject.mutants[item.mutant].edits[subject.kernel.name]
-        into = (context.folder.path / "mutants" / item.mutant).absolute()  # a kernel may change the folder of its worker
-        package = str(copy_with_edit(Path(subject.package), edit, item.mutant, into))
-    job = Job(item, context.source, subject.kernel, package, subject.module, context.request.forward_only)
+    """The item with all that it needs."""
+    job = job_of(subject, item, context.source, context.folder.path / "mutants", forward_only=context.request.forward_only)
     if not item.check:
         return job
     limits = tolerances(noise_for(subject, Case.parse(item.case).dtype, noises))

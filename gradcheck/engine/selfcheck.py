@@ -17,20 +17,19 @@ import msgspec
 from gradcheck._case import Case, parse_dims
 from gradcheck._errors import UsageError, unknown
 from gradcheck._op import Op
-from gradcheck._verdict import CANARY, NULL, ExitCode, Status, WorkItem
+from gradcheck._verdict import ExitCode
 from gradcheck.engine.environment import environment
-from gradcheck.engine.execute import Job, Probe, Source, probe
-from gradcheck.engine.mutate import copy_with_edit
+from gradcheck.engine.execute import job_of, source_of
 from gradcheck.engine.plan import Plan, Request, Subject, make_plan
+from gradcheck.engine.probe import probe_strangers
 from gradcheck.engine.published import file_of
 from gradcheck.engine.run import Progress
 from gradcheck.engine.selfrows import SelfRow, Separation, gate, rows, separations
 from gradcheck.engine.selfwork import SelfEvidence, SelfJob, measure_self
 from gradcheck.numerics.selfdiff import STENCILS
-from gradcheck.process import Died, Done, Limits, run_all
+from gradcheck.process import GIB, Done, Limits, run_all
 from gradcheck.suite import Suite, find_op, load, mutants_of
 
-GIB = 2**30
 DTYPE = "f32"  # ggml's differences are of float32 forwards
 
 SEEDS = 20
@@ -125,7 +124,7 @@ def self_check(request: SelfRequest, *, folder: Path, tell: Callable[[Progress],
     """
     began = time.perf_counter()
     cwd = Path.cwd()
-    source = Source(tuple(str(Path(path).resolve()) for path in request.suites), str(cwd))
+    source = source_of(request.suites, cwd)
     suite = load([Path(path) for path in source.suites], cwd=cwd)
     op = find_op(suite, request.op)
     table = read_table(suite, op.name)
@@ -134,12 +133,12 @@ def self_check(request: SelfRequest, *, folder: Path, tell: Callable[[Progress],
     gradients = differentiable if table is None else table.gradients
     tolerance = TOLERANCE if table is None else table.tolerance
     plan = _plan(request, suite, op, setting, table)
-    limits = Limits(request.timeout, int(request.memory * GIB))
-    _probe_strangers(plan, source, limits, folder / "self" / "logs")
-    items = [item for subject in plan.subjects for item in (*subject.clean_items(), *subject.mutant_items())]
-    jobs = [SelfJob(_job(plan, item, source, folder / "self" / "mutants"), setting.stencil, setting.step) for item in items]
-    evidence = list(_measured(jobs, request.jobs or os.cpu_count() or 1, limits, folder / "self" / "logs", tell))
-    order = {item: number for number, item in enumerate(items)}
+    limits, own = Limits(request.timeout, int(request.memory * GIB)), folder / "self"
+    probe_strangers(plan.subjects, op.name, source, limits=limits, logs=own / "logs")
+    work = [(subject, item) for subject in plan.subjects for item in (*subject.clean_items(), *subject.mutant_items())]
+    jobs = [SelfJob(job_of(subject, item, source, own / "mutants"), setting.stencil, setting.step) for subject, item in work]
+    evidence = list(_measured(jobs, request.jobs or os.cpu_count() or 1, limits, own / "logs", tell))
+    order = {item: number for number, (_, item) in enumerate(work)}
     evidence.sort(key=lambda one: order[one.item])
     found = rows(evidence, {name: mutant for subject in plan.subjects for name, mutant in subject.mutants.items()}, gradients, tolerance)
     stale = [text for subject in plan.subjects for text in subject.stale.values()]
@@ -243,31 +242,10 @@ def _within_branches(subject: Subject, cases: Sequence[Case]) -> Subject:
     return replace(subject, cases=tuple(case for case in cases if case.variant in (subject.kernel.variants or (case.variant,))))
 
 
-def _probe_strangers(plan: Plan, source: Source, limits: Limits, logs: Path) -> None:
-    """A stranger's file is code we have never seen: load it in a worker first."""
-    asks = [Probe(source, plan.op.name, subject.kernel.target) for subject in plan.subjects if subject.stranger]
-    for ask, got in run_all(probe, asks, jobs=1, limits=limits, logs=logs) if asks else ():
-        if isinstance(got, Done) and got.value:
-            raise UsageError(str(got.value))
-        if isinstance(got, Died) and got.kind == "raised":
-            raise UsageError(f"kernel {ask.target!r} cannot be loaded: {got.detail}")
-
-
-def _job(plan: Plan, item: WorkItem, source: Source, into: Path) -> Job:
-    """The item with the package it needs: a mutant's is a copy."""
-    (subject,) = (one for one in plan.subjects if one.kernel.name == item.kernel)
-    package = subject.package
-    if item.mutant and item.mutant != CANARY:
-        edit = None if item.mutant == NULL else subject.mutants[item.mutant].edits[item.kernel]
-        package = str(copy_with_edit(Path(package), edit, item.mutant, into.resolve() / item.mutant))
-    return Job(item, source, subject.kernel, package, subject.module)
-
-
 def _measured(
     jobs: Sequence[SelfJob], workers: int, limits: Limits, logs: Path, tell: Callable[[Progress], None]
 ) -> Iterator[SelfEvidence]:
     """The evidence of each job as it comes; a worker that died is one."""
-    status: dict[str, Status] = {"crashed": "crashed", "timeout": "timeout", "memory": "memory", "raised": "raised"}
     outcomes = run_all(measure_self, jobs, jobs=min(workers, len(jobs)), limits=limits, logs=logs) if jobs else ()
     for done, (ask, got) in enumerate(outcomes, start=1):
         item = ask.job.item
@@ -276,4 +254,4 @@ def _measured(
             assert isinstance(got.value, SelfEvidence)
             yield got.value
         else:
-            yield SelfEvidence(item, status[got.kind], detail=got.detail, seconds=got.seconds)
+            yield SelfEvidence(item, got.kind, detail=got.detail, seconds=got.seconds)

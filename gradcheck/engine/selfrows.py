@@ -153,7 +153,7 @@ def gate(found: Sequence[SelfRow], rotten: Sequence[str], absent: Mapping[str, s
     return ExitCode.worst(*(code for code, _ in said)), tuple(dict.fromkeys(text for _, text in said))
 
 
-_UNCOMPARED = {"timeout": ExitCode.INCONCLUSIVE, "no-backward": ExitCode.NOTHING}
+_UNCOMPARED = {"timeout": ExitCode.INCONCLUSIVE, "memory": ExitCode.INCONCLUSIVE, "no-backward": ExitCode.NOTHING}
 """What it means for a clean kernel that a seed came to no comparison; any other way is a wrong kernel."""
 
 _DIED = frozenset({"timeout", "crashed", "memory"})

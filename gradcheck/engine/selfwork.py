@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from gradcheck._case import Case
-from gradcheck._errors import UsageError
 from gradcheck._truth import F64
-from gradcheck._verdict import CANARY, Status, WorkItem
+from gradcheck._verdict import Evidence, Status, WorkItem
 from gradcheck.engine.arrays import arrays_of
-from gradcheck.engine.call import NoBackward, call, canary
-from gradcheck.engine.execute import Job, describe, kernel_of, op_of
+from gradcheck.engine.execute import Job, attempt, kernel_of, op_of, trial
 from gradcheck.engine.measure import measure
 from gradcheck.engine.truth import know
 from gradcheck.numerics.metrics import signed_asymmetry
@@ -56,37 +54,29 @@ class SelfEvidence:
 def measure_self(ask: SelfJob) -> SelfEvidence:
     """The evidence of one item; whatever the kernel raises is part of it."""
     began = time.perf_counter()
+    return replace(_measured(ask), seconds=time.perf_counter() - began)
+
+
+def _measured(ask: SelfJob) -> SelfEvidence:
     item = ask.job.item
-    try:
-        kernel = kernel_of(ask.job)
-    except UsageError as error:
-        return SelfEvidence(item, "unviable", detail=str(error), seconds=time.perf_counter() - began)
     op, case = op_of(ask.job.source, item.op), Case.parse(item.case)
     known, problem = know(op, case)
     names = op.recurrence(case.variant).differentiable
-    try:
-        got = call(
-            canary(kernel) if item.mutant == CANARY else kernel,
-            problem.inputs,
-            problem.cotangents,
-            dtype=case.dtype,
-            output_shapes=tuple(op.output_shapes(case.sizes).values()),
-            differentiable=names,
-        )
-        if bad := next((one.problem for one in got.outputs if one.problem), ""):
-            return SelfEvidence(item, "raised", detail=f"the forward: an output {bad}", seconds=time.perf_counter() - began)
-        forward = _forward(kernel, case.dtype, names)
-        numeric = self_gradients(forward, problem.inputs, problem.cotangents, names, points=ask.stencil, step=ask.step)
-    except NoBackward as error:
-        return SelfEvidence(item, "no-backward", detail=str(error), seconds=time.perf_counter() - began)
-    except Exception as error:  # noqa: BLE001 - a kernel may raise anything, and that is its outcome
-        return SelfEvidence(item, "raised", detail=describe(error), seconds=time.perf_counter() - began)
+    got = attempt(ask.job, problem)
+    if isinstance(got, Evidence):
+        return SelfEvidence(item, got.status, detail=got.detail)
+    if bad := next((one.problem for one in got.outputs if one.problem), ""):
+        return SelfEvidence(item, "raised", detail=f"the forward: an output {bad}")
+    forward = _forward(kernel_of(ask.job), case.dtype, names)
+    numeric = trial(item, lambda: self_gradients(forward, problem.inputs, problem.cotangents, names, points=ask.stencil, step=ask.step))
+    if isinstance(numeric, Evidence):
+        return SelfEvidence(item, numeric.status, detail=numeric.detail)
     analytic = dict(zip(names, got.gradients, strict=True))
     found = {m.quantity: m for m in measure(op, case.variant, case.dtype, known.truth, got.outputs, got.gradients)}
     maa = {name: None if one.value is None else signed_asymmetry(one.value, numeric[name]) for name, one in analytic.items()}
     l2 = {name: 0.0 if found[f"d {name}"].zero == "zero-kept" else found[f"d {name}"].errors.get("l2") for name in names}
     notes = [f"d {name} {one.problem}" for name, one in analytic.items() if one.problem]
-    return SelfEvidence(item, "measured", maa, l2, "; ".join([*got.notes, *notes]), time.perf_counter() - began)
+    return SelfEvidence(item, "measured", maa, l2, "; ".join([*got.notes, *notes]))
 
 
 def _forward(kernel: object, dtype: str, moving: Sequence[str]) -> Callable[[Mapping[str, npt.NDArray[np.generic]]], Sequence[F64]]:

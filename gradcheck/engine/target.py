@@ -21,6 +21,11 @@ from gradcheck._errors import unknown
 FORM = "package.module:attribute or path/to/file.py:attribute"
 PREFIX = "gradcheck_target_"
 
+SOURCES = frozenset(
+    {".py", ".pyx", ".metal", ".h", ".hpp", ".hh", ".inl", ".c", ".cc", ".cpp", ".cxx", ".m", ".mm", ".cu", ".cuh", ".cl", ".wgsl", ".comp"}
+)
+"""Endings of what a kernel may be written in. The folder of a stranger's file may hold anything else besides."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -85,7 +90,7 @@ def load_package(folder: Path, module: str, attr: str) -> object:
 
 
 def source_files(target: str, *, folder: Path) -> tuple[Path, ...]:
-    """The module that `target` names and the Python files beside it, which it may import. Nothing is imported here.
+    """The module that `target` names and the sources beside it, which it may import or compile. Nothing is imported here.
 
     Args:
         target: as in `load_target`.
@@ -100,7 +105,7 @@ def source_files(target: str, *, folder: Path) -> tuple[Path, ...]:
     else:
         with _importable(folder):
             file = Path(_find(target, where).origin or "").resolve()
-    return tuple(sorted(file.parent.glob("*.py")))
+    return tuple(sorted(beside for beside in file.parent.iterdir() if beside.suffix in SOURCES and beside.is_file()))
 
 
 def _split(target: str) -> tuple[str, str]:

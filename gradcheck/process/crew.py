@@ -39,7 +39,8 @@ class Crew:
     Pebble starts, times and replaces workers. Which item a worker had is known from the desk.
     """
 
-    def __init__(self, jobs: int, limits: Limits, setup: Setup) -> None:
+    def __init__(self, jobs: int, limits: Limits, setup: Setup, *, main: bool = True) -> None:
+        self._main = main  # see Spawn
         self._jobs, self._limits, self._setup, self._desk = jobs, limits, setup, setup.desk
         self._given: dict[int, _Given] = {}
         self._answers: queue.SimpleQueue[tuple[int, Future[bytes]]] = queue.SimpleQueue()
@@ -87,7 +88,7 @@ class Crew:
         self._watcher.join()
 
     def _open(self) -> tuple[Spawn, ProcessPool]:
-        spawn = Spawn()
+        spawn = Spawn(main=self._main)
         return spawn, ProcessPool(self._jobs, initializer=enlist, initargs=(self._setup,), context=spawn)
 
     def _shut(self) -> None:

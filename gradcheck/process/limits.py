@@ -12,6 +12,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+GIB = 1 << 30
 _MIB = 1 << 20
 
 

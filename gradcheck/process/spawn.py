@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from multiprocessing.context import SpawnContext, SpawnProcess
+from types import ModuleType
 
 # Kernels are timed and compared: one thread each, whatever numpy, MLX or numba would take.
 PINNED = {
@@ -28,15 +30,16 @@ _starting = threading.Lock()  # two runs in one process must not restore each ot
 class WorkerProcess(SpawnProcess):
     """A spawned process that suits pebble, which judges workers by `is_alive` and `exitcode` and stops them by `terminate`."""
 
-    def __init__(self, exits: dict[int, int], **options: object) -> None:
+    def __init__(self, exits: dict[int, int], *, main: bool, **options: object) -> None:
         super().__init__(**options)  # type: ignore[arg-type] # pebble's own keywords, passed through
         self._exits = exits
+        self._main = main
         self._seen_dead: float | None = None
         self._stopped = False
 
     def start(self) -> None:
         """Start with pinned threads and SIGINT blocked, so that Ctrl-C during its imports prints no traceback."""
-        with _starting, _pinned_environment(), _blocked(signal.SIGINT):
+        with _starting, _pinned_environment(), _blocked(signal.SIGINT), nullcontext() if self._main else _no_main():
             super().start()
 
     def terminate(self) -> None:
@@ -69,15 +72,20 @@ class WorkerProcess(SpawnProcess):
 
 
 class Spawn(SpawnContext):
-    """Spawned, never forked: MLX does not survive a fork. `exits` has the status of each worker that ended by itself, by pid."""
+    """Spawned, never forked: MLX does not survive a fork. `exits` has the status of each worker that ended by itself, by pid.
 
-    def __init__(self) -> None:
+    Args:
+        main: whether workers import the caller's `__main__`, which runs a script once more that has no `if __name__ == "__main__":`.
+    """
+
+    def __init__(self, *, main: bool = True) -> None:
         super().__init__()
         self.exits: dict[int, int] = {}
+        self._main = main
 
     def Process(self, **options: object) -> WorkerProcess:  # type: ignore[override] # noqa: N802 - the name pebble calls
         """A process that is not yet started."""
-        return WorkerProcess(self.exits, **options)
+        return WorkerProcess(self.exits, main=self._main, **options)
 
 
 def kill_group(pid: int) -> None:
@@ -100,6 +108,17 @@ def _pinned_environment() -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def _no_main() -> Iterator[None]:
+    """Multiprocessing reads off this module what a new process has to import first; an empty one has nothing."""
+    before = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = before
 
 
 @contextmanager

@@ -62,6 +62,11 @@ def enlist(setup: Setup) -> None:
     _self = _Self(setup, spare)
 
 
+def in_worker() -> bool:
+    """Whether this process is a worker, so that whatever becomes of it is an outcome already."""
+    return _self is not None
+
+
 def work(number: int, task: bytes) -> bytes:
     """Do one item. The answer is a pickled outcome, so nothing a kernel returns or raises can upset the pool's own pickling.
 

@@ -109,3 +109,37 @@ def test_a_run_of_another_make_is_refused_by_name(cli, runs, tmp_path):
     result = cli("report", run.id)
     assert result.code == ExitCode.USAGE
     assert "run.json" in result.err
+
+
+@pytest.mark.parametrize(
+    "name, start", [("html", "<!doctype html>"), ("markdown", "## ❌ FAIL"), ("junit", "<?xml"), ("csv", "kernel,case")]
+)
+def test_every_format_is_written_to_a_file(cli, runs, tmp_path, name, start):
+    runs(**RICH)
+    assert cli("report", "--format", name, "-o", "told").code == ExitCode.OK
+    assert (tmp_path / "told").read_text(encoding="utf-8").startswith(start)
+
+
+def test_a_base_and_a_limit_go_to_the_report_that_knows_them(cli, runs):
+    base = runs(**{**RICH, "kills": (MutantVerdict("mlx", "m", "", "full", Outcome.KILLED, 1, 1, "d x", margin=9.0),)})
+    runs(**RICH, notes=("word " * 60,) * 5)
+    text = cli("report", "--format", "markdown", "--base", base.id).out
+    assert "### New survivors" in text
+    assert f"### Since `{base.id}`" in text
+    assert len(cli("report", "--format", "markdown", "--limit", "1000").out.encode()) <= 1000 < len(text.encode())
+
+
+def test_an_option_that_a_report_would_ignore_is_an_error(cli, runs):
+    run = runs(**RICH)
+    result = cli("report", "--format", "html", "--base", run.id, "--limit", "5000")
+    assert result.code == ExitCode.USAGE
+    assert "html knows no --limit and no --base" in result.err
+
+
+def test_sarif_points_into_the_working_directory(cli, runs, tmp_path):
+    (tmp_path / "k.py").write_text("x = 1\ndef scan(): ...\n")
+    item = WorkItem("x", "k.py:scan", "x/B1,T2/f32/plain/0")
+    runs(**{**RICH, "kills": (), "verdicts": (Verdict(item, Outcome.FAILED, "d x", Evidence(item, "measured", (MEASURED,))),)})
+    (result,) = msgspec.json.decode(cli("report", "--format", "sarif").out)["runs"][0]["results"]
+    place = result["locations"][0]["physicalLocation"]
+    assert (place["artifactLocation"]["uri"], place["region"]["startLine"]) == ("k.py", 2)

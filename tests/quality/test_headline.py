@@ -11,7 +11,7 @@ import pytest
 from gradcheck import ExitCode
 from gradcheck.calibrate.bands import ROOM
 
-from .conftest import STRANGERS, edit, shell
+from .conftest import STRANGERS, shell
 
 GRADIENTS = ("s", "x", "dt", "A", "B", "C")
 MUTANTS = ("drop_dA_path", "seed_ds_with_zeros", "drop_y_in_dS", "previous_state_in_dC", "drop_softplus_slope")
@@ -40,23 +40,6 @@ def test_five_mutants_are_killed_in_both_branches_and_the_separation_of_six_grad
 @pytest.mark.slow
 def test_the_main_job(cli):
     assert_five_killed_and_six_separated(cli("run", "--op", "ssm_scan", "--mutants", "all", "--json"), ("full",))
-
-
-def test_a_kernel_that_cannot_run_here_is_named_as_not_run_and_never_as_passed(cli, hello):
-    edit(hello / "oracles" / "leaky_scan.py", {'requires="mlx"': 'requires="no_such_device"'})
-    ran = cli("run", "--op", "leaky_scan", "--dtype", "f32", "--cases", "6")
-    assert ran.code == ExitCode.OK, ran.out
-    assert "not run ops: needs the package no_such_device" in ran.report
-    assert "plain agrees with the truth" in ran.report
-    assert "ops agrees" not in ran.report
-
-
-def test_where_no_kernel_can_run_nothing_was_checked(cli, hello):
-    edit(hello / "oracles" / "delta_rule.py", {'sources=("delta.py",)': 'sources=("delta.py",), requires="no_such_device"'})
-    ran = cli("run", "--op", "delta_rule")
-    assert ran.code == ExitCode.NOTHING
-    assert "not run plain: needs the package no_such_device" in ran.report
-    assert "agrees" not in ran.report
 
 
 def test_a_stranger_is_judged_by_the_op_and_says_so_and_that_no_mutants_apply(cli):

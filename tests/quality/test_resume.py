@@ -156,3 +156,15 @@ def test_a_strangers_run_cannot_go_on_once_its_file_or_the_helper_beside_it_chan
     ran = shell(hello, "run", "--resume")
     assert ran.code == ExitCode.USAGE
     assert "has changed since it began" in ran.err
+
+
+@pytest.mark.parametrize("name", ["leaky.metal", "inner/common.h"])
+def test_a_source_in_another_language_that_changed_since_cannot_be_gone_on_with(cli, hello, stopped, name):
+    file = hello / "hello" / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("// one\n")
+    stopped("--kernel", "plain", "--dtype", "f32")
+    file.write_text("// two\n")
+    ran = shell(hello, "run", "--resume")
+    assert ran.code == ExitCode.USAGE
+    assert "has changed since it began" in ran.err

@@ -130,14 +130,18 @@ def test_an_end_of_the_process_is_a_crash_even_with_status_0(check, write, how):
 def test_memory_without_end_is_stopped_at_the_limit(check, write):
     text = mine(NUMPY, "hoard = []\n        while True: hoard.append(np.ones(1 << 22))")
     ran = check(write(text), *ONE, "--memory", "0.5", "--timeout", "30")
-    assert (ran.code, ran.outcomes()) == (ExitCode.WRONG, ["CRASHED"] * 2)
-    assert "the limit is 512 MiB" in ran.report
+    assert (ran.code, ran.outcomes()) == (ExitCode.INCONCLUSIVE, ["MEMORY"] * 2)
+    assert "needed more memory than its limit in 2 of 2 cases; first: held" in ran.report
+    assert "the limit is 512 MiB. Give it more by --memory" in ran.report
+    assert "is wrong" not in ran.report
 
 
 def test_an_exception_is_the_kernels_own_failure_with_its_words_and_place(check, write):
     ran = check(write(mine(NUMPY, 'raise RuntimeError("no backward for odd T")')), *ONE)
     assert (ran.code, ran.outcomes()) == (ExitCode.WRONG, ["FAILED"] * 2)
-    assert "RuntimeError: no backward for odd T" in ran.report
+    assert "it raised RuntimeError: no backward for odd T" in ran.report
+    assert "2 cases FAILED: raised RuntimeError" in ran.report
+    assert "differs from the truth" not in ran.report
     assert "stranger.py" in ran.verdicts[0]["evidence"]["detail"]
 
 

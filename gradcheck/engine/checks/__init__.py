@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gradcheck.engine.checks.bench import Bench, Found
+from gradcheck.engine.checks.chunks import chunks
+from gradcheck.engine.checks.declared import bench_of
 from gradcheck.engine.checks.determinism import determinism
 from gradcheck.engine.checks.layout import layout
 from gradcheck.engine.checks.permutation import permutation
@@ -32,6 +34,7 @@ class Check:
         why: what it sees that numbers alone do not.
         backward: it is about gradients alone, so that it is left out with them.
         large: it is made at the production sizes of the op, once per branch.
+        optional: it is about what a kernel declares, and left out where it declares nothing.
     """
 
     name: str
@@ -39,6 +42,7 @@ class Check:
     why: str
     backward: bool = False
     large: bool = False
+    optional: bool = False
 
 
 CHECKS = (
@@ -48,7 +52,8 @@ CHECKS = (
     Check("permutation", permutation, "a result that depends on the place of a row or group"),
     Check("determinism", determinism, "a stale cache, a buffer that accumulates, a race"),
     Check("layout", layout, "strides that are taken for granted"),
+    Check("chunks", chunks, "a size of chunk that is not the default", optional=True),
     Check("production", production, "a defect that exists only at the sizes of a real model", large=True),
 )
 
-__all__ = ["CHECKS", "DTYPE", "Bench", "Check", "Found"]
+__all__ = ["CHECKS", "DTYPE", "Bench", "Check", "Found", "bench_of"]

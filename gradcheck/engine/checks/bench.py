@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,10 @@ Mask = npt.NDArray[np.bool_]
 
 SHOWN = 3
 """Sentences that one check says; what else it found is counted."""
+
+
+NOT_DETERMINISTIC = "not deterministic, so that this cannot be told"
+"""How the sentences begin of a check that compares bits, and was given a kernel that does not repeat them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,8 @@ class Bench:
         tolerances: of the comparison with the truth.
         forward_only: it has no backward, or none that is to be checked.
         sound: the comparison with the truth found nothing wrong with it.
+        deterministic: it gives the same bits for the same call. Where it is declared not to, what must be equal is judged within noise.
+        chunks: keyword of the kernel to the sizes of a chunk that it may be given.
     """
 
     kernel: object
@@ -77,6 +83,8 @@ class Bench:
     tolerances: Tolerances
     forward_only: bool = False
     sound: bool = True
+    deterministic: bool = True
+    chunks: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
 
     @property
     def recurrence(self) -> Recurrence:
@@ -97,7 +105,7 @@ class Bench:
     def problem_of(self, arrays: Mapping[str, F64]) -> Problem:
         """The problem that these arrays make."""
         y, state = (arrays[f"w {name}"] for name in self.op.outputs)
-        return Problem({name: arrays[name] for name in self.op.inputs}, (y, state))
+        return Problem({name: arrays[name] for name in self.recurrence.inputs}, (y, state))
 
     def call(self, problem: Problem | None = None, layout: str = "") -> Result:
         """One call of the kernel, at this problem or another."""
@@ -147,6 +155,11 @@ def unequal(axes: Axes, want: F64, got: F64, where: Mask | None = None) -> str:
     wrong = ~((want == got) | (np.isnan(want) & np.isnan(got)))
     if where is not None:
         wrong &= where
+    return told(axes, want, got, wrong)
+
+
+def told(axes: Axes, want: F64, got: F64, wrong: Mask) -> str:
+    """Where two arrays of one shape differ most, of the elements that are `wrong`; nothing where none is."""
     if not wrong.any():
         return ""
     gap = np.nan_to_num(np.abs(np.where(wrong, got - want, 0.0)), nan=np.inf)
@@ -173,7 +186,16 @@ def few(sentences: Sequence[str]) -> tuple[str, ...]:
 
 
 def repeated(bench: Bench) -> tuple[Result, tuple[str, ...]]:
-    """(a call, how a second one of the same differs from it). What differs by itself cannot be compared bit by bit."""
+    """(a call, how a second one of the same differs from it). What differs by itself cannot be compared bit by bit.
+
+    Of a kernel that is declared not deterministic no second call is asked: it is not compared bit by bit.
+    """
     first = bench.call()
-    wrong = differences(bench, first, bench.call())
-    return first, few([f"not told: the same call twice differs: {text}" for text in wrong.values()])
+    if not bench.deterministic:
+        return first, ()
+    return first, unsteady(differences(bench, first, bench.call()))
+
+
+def unsteady(differing: Mapping[str, str]) -> tuple[str, ...]:
+    """The sentences for a kernel that differs from itself, so that no difference can be blamed on anything else."""
+    return few([f"{NOT_DETERMINISTIC}: the same call twice differs: {text}" for text in differing.values()])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gradcheck.engine.checks.alike import Alike
 from gradcheck.engine.checks.bench import Bench, Found, Result, few, repeated, unequal
 from gradcheck.engine.problem import Problem
 
@@ -20,21 +21,21 @@ def scaling(bench: Bench) -> Found:
     gradients = [name for name, got in first.gots.items() if name.startswith("d ") and got.value is not None]
     if wrong:
         return Found(wrong)
-    said, compared = [], 0
+    said, compared, alike = [], 0, Alike.of(bench)
     for factor in FACTORS:
         got = _scaled(bench, factor)
         for name in gradients:
             want = factor * first.value(name)
             safe = (want == 0) | (np.abs(want) >= LEAST)
             compared += int(safe.sum())
-            if text := unequal(bench.axes[name], want, got.value(name), safe):
+            if text := alike.unequal(name, want, got.value(name), safe, factor=factor):
                 said.append(f"with cotangents times {factor:g}, {name} {text}")
     nothing = _scaled(bench, 0.0)
     for name in gradients:
         compared += first.value(name).size
         if text := unequal(bench.axes[name], np.zeros_like(first.value(name)), nothing.value(name)):
             said.append(f"with cotangents of zeros, {name} {text}")
-    return Found(few(said), compared)
+    return Found(few(said), compared, alike.remark)
 
 
 def _scaled(bench: Bench, factor: float) -> Result:

@@ -185,7 +185,7 @@ def test_a_declared_survivor_is_granted_and_yet_killed_when_it_is(expect, outcom
     "statuses, outcome",
     [
         (["crashed", "timeout"], Outcome.CRASHED),
-        (["memory"], Outcome.CRASHED),
+        (["memory"], Outcome.MEMORY),
         (["timeout", "raised"], Outcome.TIMEOUT),
         (["raised"], Outcome.UNVIABLE),
         (["unviable"], Outcome.UNVIABLE),

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
-from gradcheck import Case, UsageError
+from gradcheck import Case, Kernel, UsageError
 from gradcheck.calibrate.noise import noise_table, tolerances
 from gradcheck.engine.call import call
-from gradcheck.engine.checks import CHECKS, Bench
-from gradcheck.engine.checks.bench import Result, size_of, unequal
+from gradcheck.engine.checks import CHECKS, Bench, bench_of
+from gradcheck.engine.checks.alike import DECLARED
+from gradcheck.engine.checks.bench import NOT_DETERMINISTIC, Result, size_of, unequal
 from gradcheck.engine.checks.cases import chosen, items
 from gradcheck.engine.checks.taint import LARGE
 from gradcheck.engine.target import load_target
@@ -25,7 +28,7 @@ HELLO = Path(__file__).parents[2] / "testdata" / "hello"
 RIGHT = ("other_order", "chunked", "autodiff", "half_inputs", "noncontiguous", "numpy_object")
 SHIPPED = ("mlx", "checkpoint", "autodiff")
 BY_NAME = {check.name: check for check in CHECKS}
-SMALL = [check.name for check in CHECKS if not check.large]
+SMALL = [check.name for check in CHECKS if not (check.large or check.optional)]
 SEEN_BY = {
     "leak_from_later_token": "taint",
     "assumes_unit_cotangents": "scaling",
@@ -54,12 +57,13 @@ def op():
 
 @pytest.fixture(scope="module")
 def bench(op, _cache):
-    """A bench for a kernel at a case; its tolerances are those of the noise there."""
+    """A bench for a kernel at a case; its tolerances are those of the noise there and at the cases of `CASES`."""
 
     def build(kernel, text=CASES["mamba2"], op=op, **changed):
         case = Case.parse(text)
         known, problem = know(op, case)
-        return Bench(kernel, op, case, problem, tolerances(noise_table([known.noise["f32"]])), **changed)
+        noises = [known.noise["f32"], *(know(op, Case.parse(other))[0].noise["f32"] for other in CASES.values())]
+        return Bench(kernel, op, case, problem, tolerances(noise_table(noises)), **changed)
 
     return build
 
@@ -159,11 +163,157 @@ def test_a_gradient_of_nothing_must_be_nothing(bench):
     assert any(sentence.startswith("with cotangents of zeros, d A at [") for sentence in sentences)
 
 
-def test_a_kernel_that_differs_from_itself_is_not_passed_by_what_compares_bits(bench):
+def test_a_kernel_that_differs_from_itself_is_said_to_and_is_not_blamed_for_a_leak(bench):
     here = bench(stranger("nondeterministic"))
     for name in ("taint", "scaling", "layout"):
-        assert all("the same call twice differs" in text or "more of this kind" in text for text in BY_NAME[name].find(here).broken)
-        assert BY_NAME[name].find(here).broken
+        sentences = BY_NAME[name].find(here).broken
+        assert sentences
+        assert all(text.startswith(NOT_DETERMINISTIC) or "more of this kind" in text for text in sentences)
+
+
+class Seldom(type(stranger("numpy_object"))):
+    """Right, but one call in so many is off by its last digit, as where two threads meet."""
+
+    def __init__(self, every):
+        self.every, self.calls = every, 0
+
+    def forward(self, *inputs):
+        y, s_T = super().forward(*inputs)
+        self.calls += 1
+        return (np.nextafter(y, np.float32(9)) if self.calls % self.every == 0 else y), s_T
+
+
+def test_a_race_that_strikes_seldom_is_no_leak(bench):
+    sentences = BY_NAME["taint"].find(bench(Seldom(every=7))).broken
+    assert sentences
+    assert all(text.startswith(NOT_DETERMINISTIC) for text in sentences)
+
+
+class Atomics(type(stranger("nondeterministic"))):
+    """Right, and not deterministic: the last digit of every gradient is another one in every call. It says so."""
+
+    deterministic = False
+
+    def finish(self, gradients, inputs):
+        jittered = super().finish(gradients, inputs)
+        return {name: np.where(gradients[name] == 0, gradients[name], value) for name, value in jittered.items()}
+
+
+def declared(bench, kernel, text=CASES["mamba2"]):
+    here = bench(kernel, text)
+    return bench_of(kernel, Kernel("mine", "mine:mine"), here.op, here.case, here.problem, here.tolerances)
+
+
+@pytest.mark.parametrize("check", SMALL)
+def test_a_kernel_that_declares_atomics_is_judged_within_noise_and_that_is_said(bench, check):
+    here = declared(bench, Atomics())
+    found = BY_NAME[check].find(here)
+    assert found.broken == ()
+    if check in {"taint", "scaling", "determinism"}:
+        assert found.remark.startswith(DECLARED)
+    if check == "determinism":
+        assert "differ between calls, by at most" in found.remark
+
+
+def test_the_declaration_excuses_no_leak(bench):
+    class Leaks(Atomics):
+        def forward(self, *inputs):
+            y, s_T = super().forward(*inputs)
+            later = np.concatenate([inputs[1][:, 1:], np.zeros_like(inputs[1][:, :1])], axis=1)
+            return y * (1 + np.float32(1e-12) * later), s_T
+
+    here = declared(bench, Leaks())
+    assert here.off(here.call(), here.truth()) == {}
+    sentences = BY_NAME["taint"].find(here).broken
+    assert any("y does not depend on x at t=9" in text and "beyond noise" in text for text in sentences)
+
+
+def test_the_declaration_excuses_no_gradient_that_assumes_its_cotangent(bench):
+    class Assumes(Atomics):
+        def finish(self, gradients, inputs):
+            found = super().finish(gradients, inputs)
+            return {**found, "A": found["A"] + np.float32(1e-9)}
+
+    here = declared(bench, Assumes())
+    assert here.off(here.call(), here.truth()) == {}
+    assert any("d A" in text for text in BY_NAME["scaling"].find(here).broken)
+
+
+def test_the_declaration_excuses_no_stale_state(bench):
+    stale = stranger("stale_state")
+    stale.deterministic = False
+    assert any(
+        "after one of the same shapes, is off the truth" in text for text in BY_NAME["determinism"].find(declared(bench, stale)).broken
+    )
+
+
+def test_what_is_declared_and_yet_repeats_itself_is_said_too(bench):
+    kernel = stranger("numpy_object")
+    kernel.deterministic = False
+    assert BY_NAME["determinism"].find(declared(bench, kernel)).remark == f"{DECLARED}: every call gave the same bits all the same"
+
+
+class Chunks(type(stranger("numpy_object"))):
+    """Right at its own size of chunk; at others the adjoint is not handed from one chunk to the one before it."""
+
+    chunks: ClassVar = {"chunk": (64, 16)}
+    lossy = True
+
+    def vjp(self, inputs, cotangents, chunk=64):
+        s, x, dt, *rest = super().vjp(inputs, cotangents)
+        steps = np.arange(x.shape[1])
+        lost = self.lossy & (steps % chunk == chunk - 1) & (steps < len(steps) - 1)
+        return (s, np.where(lost[None, :, None, None], 0, x), dt, *rest)
+
+    def forward(self, *inputs, chunk=64):
+        assert chunk > 0
+        return super().forward(*inputs)
+
+
+@pytest.mark.parametrize("sizes", [(64, 16), [16]])
+def test_a_chunk_that_is_not_the_default_is_tried(bench, sizes):
+    kernel = Chunks()
+    kernel.chunks = {"chunk": sizes}
+    here = declared(bench, kernel)
+    assert here.off(here.call(), here.truth()) == {}
+    (sentence,) = BY_NAME["chunks"].find(here).broken
+    assert sentence.startswith("with chunk=16, d x at [")
+    assert ", t=15," in sentence
+
+
+def test_chunks_that_all_give_the_same_hold(bench):
+    kernel = Chunks()
+    kernel.lossy = False
+    found = BY_NAME["chunks"].find(declared(bench, kernel))
+    assert (found.broken, found.compared > 0) == ((), True)
+
+
+def test_the_kernel_with_checkpoints_is_the_same_for_every_chunk(bench):
+    kernel = right("checkpoint")
+    here = bench(kernel)
+    sizes = Kernel("mlx-checkpoint", "a:b", chunks={"every": (1, 3, 16, 64)})
+    found = BY_NAME["chunks"].find(bench_of(kernel, sizes, here.op, here.case, here.problem, here.tolerances))
+    assert (found.broken, found.compared) == ((), 4 * size_of(here.call()))
+
+
+def test_a_kernel_without_sizes_of_chunks_is_not_passed_by_that_check(bench):
+    found = BY_NAME["chunks"].find(bench(right("mlx")))
+    assert (found.broken, found.compared, found.remark) == ((), 0, "no sizes of chunks declared")
+
+
+@pytest.mark.parametrize("chunks", [{"chunk": (0,)}, {"chunk": ()}, {"chunk": 16}, {"chunk": (True,)}])
+def test_sizes_of_chunks_that_are_none_are_refused(bench, chunks):
+    kernel = stranger("numpy_object")
+    kernel.chunks = chunks
+    with pytest.raises(UsageError, match=r"need a keyword and its sizes"):
+        declared(bench, kernel)
+
+
+def test_attributes_of_those_names_that_mean_something_else_are_left_alone(bench):
+    kernel = stranger("numpy_object")
+    kernel.chunks, kernel.deterministic = (lambda: 3), (lambda: False)
+    here = declared(bench, kernel)
+    assert (here.chunks, here.deterministic) == ({}, True)
 
 
 def test_where_only_noise_is_promised_noise_is_allowed_and_said(bench):
@@ -173,19 +323,30 @@ def test_where_only_noise_is_promised_noise_is_allowed_and_said(bench):
 
 def test_the_production_probe_blames_the_gradient_that_is_wrong_there(bench):
     (sentence,) = BY_NAME["production"].find(bench(stranger("wrong_at_production_shape"), WIDE)).broken
-    assert sentence.startswith("d C: along a random direction")
+    assert sentence.startswith("d C at [")
     narrow = bench(stranger("wrong_at_production_shape"), WIDE.replace("N128", "N64"))
     assert BY_NAME["production"].find(narrow).broken == ()
 
 
 @pytest.mark.parametrize("quantity", ["x", "dt", "A", "B", "C", "s"])
-def test_the_production_probe_sees_one_percent_in_any_gradient(bench, quantity):
-    class OnePercent(type(stranger("numpy_object"))):
+def test_the_production_probe_sees_two_parts_in_a_thousand_of_any_gradient(bench, quantity):
+    class Scaled(type(stranger("numpy_object"))):
         def finish(self, gradients, _inputs):
-            return {**gradients, quantity: gradients[quantity] * np.float32(1.01)}
+            return {**gradients, quantity: gradients[quantity] * np.float32(1.002)}
 
-    (sentence,) = BY_NAME["production"].find(bench(OnePercent(), WIDE)).broken
-    assert sentence.startswith(f"d {quantity}: ")
+    (sentence,) = BY_NAME["production"].find(bench(Scaled(), WIDE)).broken
+    assert sentence.startswith(f"d {quantity} at [")
+
+
+@pytest.mark.parametrize("quantity", ["x", "B", "s"])
+def test_the_production_probe_sees_one_wrong_element(bench, quantity):
+    class OneElement(type(stranger("numpy_object"))):
+        def finish(self, gradients, _inputs):
+            gradients[quantity].flat[-2] *= np.float32(1.01)
+            return gradients
+
+    (sentence,) = BY_NAME["production"].find(bench(OneElement(), WIDE)).broken
+    assert sentence.startswith(f"d {quantity} at [")
 
 
 def test_the_production_probe_sees_a_wrong_output(bench):
@@ -195,18 +356,14 @@ def test_the_production_probe_sees_a_wrong_output(bench):
             s_T[..., 100:] = 0
             return y, s_T
 
-    assert BY_NAME["production"].find(bench(Short(), WIDE)).broken[0].startswith("s_T: its product")
+    assert BY_NAME["production"].find(bench(Short(), WIDE)).broken[0].startswith("s_T at [")
 
 
-def test_the_directional_slope_is_that_of_the_oracle(bench):
-    from gradcheck.engine.checks.production import _slope
-
-    here = bench(None, CASES["mamba1"])
-    truth, rng = here.truth(), np.random.default_rng(0)
-    directions = {name: rng.choice([-1.0, 1.0], q.value.shape) for name, q in truth.gradients.items()}
-    want = sum(float((q.value * directions[name]).sum()) for name, q in truth.gradients.items())
-    slope = _slope(here, directions)
-    assert abs(slope.value - want) <= slope.error + 1e-9 * slope.scale
+def test_the_truth_at_production_sizes_is_computed_once(bench, monkeypatch):
+    here = bench(right("mlx"), WIDE)
+    assert BY_NAME["production"].find(here).broken == ()
+    monkeypatch.setattr(sys.modules["gradcheck.engine.checks.production"], "answer", None)  # it cannot be asked again
+    assert BY_NAME["production"].find(here).broken == ()
 
 
 @pytest.mark.parametrize("check", [name for name in SMALL if not BY_NAME[name].backward])

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gradcheck.process import Died, Done, Limits, Outcome, run_all
+from gradcheck.process import Died, Done, Limits, Outcome, Standing, run_all
 from gradcheck.process.desk import Desk
 from gradcheck.process.spawn import EXIT_ZERO, PINNED, Spawn
 
@@ -334,3 +334,17 @@ def test_no_process_outlives_its_parent(tmp_path: Path, action: str) -> None:
         for pid in [parent.pid, *told(tmp_path)]:
             if alive(pid):
                 os.kill(pid, signal.SIGKILL)
+
+
+def test_a_standing_worker_answers_one_call_after_the_other_and_outlives_a_deadly_one(tmp_path: Path):
+    worker = Standing(LIMITS, tmp_path / "logs")
+    try:
+        first, died, second = (worker.call(deadly.perform, item) for item in (1, "segfault", 2))
+    finally:
+        worker.close()
+    assert isinstance(first, Done)
+    assert isinstance(died, Died)
+    assert died.detail == ENDINGS["segfault"]
+    assert isinstance(second, Done)
+    assert (first.value, second.value) == (1, 2)
+    assert list((tmp_path / "logs").iterdir()) == []

@@ -1,0 +1,90 @@
+"""However a kernel fails, it is evidence; and where a Metal kernel ran, and what its checker found, stands in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from gradcheck import Edit, Evidence, Kernel, Mutant, Outcome, WorkItem
+from gradcheck.calibrate.gate import gate
+from gradcheck.calibrate.judge import BY_CHECKER, judge, kill_table
+from gradcheck.engine.execute import trial
+from gradcheck.engine.launches import placed
+
+ITEM = WorkItem("op", "k", "op/B2,T5/f32/uniform/0")
+MUTANT = WorkItem("op", "k", "op/B2,T5/f32/uniform/0", "m")
+GPU_ONLY = Kernel("k", "k:k", sources=("k.py", "k.metal"), requires="metal")
+ANYWHERE = Kernel("k", "k:k", sources=("k.py", "k.metal"))
+MEASURED = Evidence(ITEM, "measured")
+
+
+def raising(error: Exception):
+    def use() -> None:
+        raise error
+
+    return use
+
+
+@pytest.fixture
+def fault():
+    """What the checker raises, with one finding and a benign one beside it."""
+    pytest.importorskip("mlx.core")
+    from gradcheck.metal.errors import KernelFault
+    from gradcheck.metal.findings import Finding
+    from gradcheck.metal.places import Place
+
+    places = (Place("backward.metal", 41, 7, "    dB[i] += x;"),)
+    race = Finding("scan", "race", "write of 4 bytes at 'dB'[3] by thread 1", places, 0, 1, "dB", 12)
+    same = Finding("scan", "race, same value", "write of 4 bytes at 'n'[0] by thread 1", (), 0, 1, "n", 0)
+    return KernelFault("scan", (race, same))
+
+
+def test_what_the_checker_found_fails_a_kernel_with_file_and_line(fault):
+    evidence = trial(ITEM, raising(fault))
+    assert evidence.status == "fault"
+    assert evidence.detail.startswith("scan: backward.metal:41:7: race: write of 4 bytes")
+    assert "same value" not in evidence.detail
+    verdict = judge(evidence, {})
+    assert (verdict.outcome, verdict.why) == (Outcome.FAILED, evidence.detail)
+    assert "differs" not in verdict.ending
+
+
+def test_what_the_checker_found_kills_a_mutant_without_a_number(fault):
+    mutant = Mutant(op="op", why="a race", defect="race", seen_in="here", edits={"k": Edit("k.metal", "a", "b")})
+    (row,) = kill_table([trial(MUTANT, raising(fault))], {"m": mutant}, {"f32": {}}, {})
+    assert (row.outcome, row.kills, row.cases, row.metric) == (Outcome.KILLED, 1, 1, BY_CHECKER)
+
+
+def test_any_other_exception_is_told_by_its_name_and_kills_no_mutant():
+    verdict = judge(trial(ITEM, raising(ValueError("odd T"))), {})
+    assert (verdict.outcome, verdict.ending) == (Outcome.FAILED, "raised ValueError")
+    (row,) = kill_table([trial(MUTANT, raising(ValueError("odd T")))], {}, {"f32": {}}, {})
+    assert row.outcome is Outcome.UNVIABLE
+
+
+def test_a_kernel_that_nothing_here_can_compile_is_not_wrong():
+    errors = pytest.importorskip("gradcheck.metal.errors")
+    verdict = judge(trial(ITEM, raising(errors.NoCompilerError("no clang; pip install ziglang"))), {})
+    assert verdict.outcome is Outcome.NO_DEVICE
+    code, reasons = gate([verdict], [], [], missing=0, absent={}, rotten=[], forward_only=False)
+    assert code != 0
+    assert any("did not run" in reason for reason in reasons)
+
+
+def test_a_result_is_labelled_with_the_places_it_ran_on():
+    assert placed(MEASURED, ANYWHERE, ["metal-cpu", "metal-cpu"]).place == "metal-cpu"
+    assert placed(MEASURED, ANYWHERE, ["metal", "metal-cpu"]).place == "metal + metal-cpu"
+
+
+@pytest.mark.parametrize("places", [["metal-cpu"], ["metal", "metal-cpu"], []])
+def test_what_ran_anywhere_but_on_the_gpu_that_it_requires_is_no_result(places):
+    evidence = placed(MEASURED, GPU_ONLY, places)
+    assert judge(evidence, {}).outcome is Outcome.NO_DEVICE
+    assert evidence.measurements == ()
+
+
+def test_what_ran_on_the_gpu_that_it_requires_is_a_result():
+    assert placed(MEASURED, GPU_ONLY, ["metal"]).status == "measured"
+
+
+def test_a_metal_kernel_that_launched_nothing_is_a_fallback():
+    assert judge(placed(MEASURED, ANYWHERE, []), {}).outcome is Outcome.FAILED
