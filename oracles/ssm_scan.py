@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from gradcheck import F64, Kernel, Shapes, op
@@ -80,6 +82,13 @@ def sparse(rng: np.random.Generator, shapes: Shapes) -> dict[str, F64]:
     return inputs
 
 
+def _lanes(inputs: Mapping[str, F64], w_y: F64, w_s: F64) -> Mapping[str, tuple[F64, F64, F64]]:
+    """The scan compiled by numba, which is imported only here."""
+    from ._ssm_scan_lanes import answers
+
+    return answers(inputs, w_y, w_s)
+
+
 @op(
     source="ggml_ssm_scan (ggml/src/ggml-cpu/ops.cpp); Gu & Dao 2023, Mamba, algorithm 2; Dao & Gu 2024, Mamba-2, eq. (1)",
     inputs={"s": "B H P N", "x": "B T H P", "dt": "B T H", "A": "H", "B": "B T G N", "C": "B T G N"},
@@ -91,6 +100,7 @@ def sparse(rng: np.random.Generator, shapes: Shapes) -> dict[str, F64]:
     groups={"G": "H"},
     dims={"B": (1, 2, 3), "T": (1, 5, 63, 64, 65, 131), "H": (2, 3, 6), "G": (1, 2, 3), "P": (1, 5, 33), "N": (3, 16, 37, 65)},
     production={"mamba1": "B1,T256,H1536,G1,P1,N16", "mamba2": "B1,T32,H24,G1,P64,N128"},  # of 130 M parameters, cut in T
+    fast=_lanes,
     regimes={
         "typical": typical,
         "long-memory": long_memory,
@@ -128,6 +138,24 @@ def sparse(rng: np.random.Generator, shapes: Shapes) -> dict[str, F64]:
             dtypes=("f32", "f16", "bf16"),
             carry="f32",
             requires="mlx",
+        ),
+        Kernel(
+            name="metal",
+            target="gradcheck.kernels.ssm_scan.metal:ssm_scan",
+            sources=("metal.py", "common.metal", "forward.metal", "backward.metal", "sum.metal"),
+            dtypes=("f32", "f16", "bf16"),
+            carry="f32",
+            requires="mlx",
+            chunks={"every": (3, 16, 1000)},
+        ),
+        Kernel(
+            name="metal-checkpoint",
+            target="gradcheck.kernels.ssm_scan.metal:ssm_scan_checkpoint",
+            sources=("metal.py", "common.metal", "forward.metal", "backward.metal", "sum.metal"),
+            dtypes=("f32", "f16", "bf16"),
+            carry="f32",
+            requires="mlx",
+            chunks={"every": (1, 3, 16)},
         ),
         Kernel(
             name="ggml",
