@@ -73,11 +73,25 @@ def slow(session: nox.Session) -> None:
 
 
 @nox.session
+def mlx_tests(session: nox.Session) -> None:
+    """Run MLX's own tests of custom kernels on our executor: `nox -s mlx_tests -- path/to/mlx/python/tests/test_fast.py`."""
+    if len(session.posargs) != 1:
+        session.error("give the path of python/tests/test_fast.py in a checkout of MLX")
+    session.install("-e.[cpu]", *group("test"))
+    for mode in ("plain", "checked"):
+        session.run("python", "tests/mlx_custom_kernels.py", mode, session.posargs[0])
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
-    """Measure speed and memory against the ratios that are promised."""
-    session.install("-e.", *group("test"))
+    """Measure speed and memory against the ratios that are promised. One by name: `nox -s bench -- torch_gradcheck` (minutes, and torch)."""
+    named = set(session.posargs)
+    scripts = [path for path in sorted(Path("benchmarks").glob("[!_]*.py")) if path.stem in (named or {path.stem} - {"torch_gradcheck"})]
+    if unknown := named - {path.stem for path in scripts}:
+        session.error(f"no benchmark named {', '.join(sorted(unknown))} in benchmarks/")
+    session.install("-e.[fast]", *group("bench" if "torch_gradcheck" in named else "test"))
     broken = []
-    for script in sorted(Path("benchmarks").glob("[!_]*.py")):
+    for script in scripts:
         try:
             session.run("python", str(script))
         except nox.command.CommandFailed:

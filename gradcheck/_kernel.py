@@ -37,3 +37,8 @@ class Kernel:
     forward_only: bool = False
     deterministic: bool = True
     chunks: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
+
+    @property
+    def metal(self) -> bool:
+        """Whether it is written in Metal, which runs on an Apple GPU or, slower, on a CPU."""
+        return any(source.endswith(".metal") for source in self.sources)

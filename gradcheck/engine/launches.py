@@ -34,6 +34,6 @@ def placed(evidence: Evidence, kernel: Kernel, places: Sequence[str]) -> Evidenc
     if kernel.requires in DEVICES and where != kernel.requires:
         detail = f"needs {DEVICES[kernel.requires]}, and ran on {where or 'something else: it launched no Metal kernel'}"
         return replace(evidence, status="no-device", measurements=(), notes=(), detail=detail)
-    if not places and any(source.endswith(".metal") for source in kernel.sources):
+    if not places and kernel.metal:
         return replace(evidence, notes=(*evidence.notes, "launches no Metal kernel, so what was compared is a fallback"))
     return evidence

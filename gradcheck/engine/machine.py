@@ -161,7 +161,7 @@ def _kernels(suite: Suite, op: Op, source: Source, logs: Path) -> Iterator[Findi
     """Every kernel of the op; then, where none can check a gradient here, that."""
     declared = {kernel.name: kernel for kernel in op.kernels}
     not_run = make_plan(Request(op.name, cases=("1",)), suite).not_run
-    here = [kernel for name, kernel in declared.items() if name not in not_run or (kernel.forward_only and not lacking(kernel.requires))]
+    here = [kernel for name, kernel in declared.items() if name not in not_run or not lacking(kernel.requires)]
     wrong = dict(_unloadable(here, op, source, suite, logs))
     for name, kernel in declared.items():
         label = f"kernel {op.name}/{name}"

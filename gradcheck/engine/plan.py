@@ -193,6 +193,8 @@ def make_plan(request: Request, suite: Suite) -> Plan:
                 absent[kernel.name] = why
         elif kernel.forward_only and not request.forward_only and not request.kernels:
             not_run[kernel.name] = "forward only: it has no gradient to check; compare its outputs with --forward-only"
+        elif kernel.metal and not request.kernels and lacking("metal"):
+            not_run[kernel.name] = f"Metal, and no Apple GPU here: --kernel {kernel.name} runs it on the CPU, which takes longer"
         else:
             subjects.append(_subject(request, suite, op, kernel, chosen))
     applied = {name for subject in subjects for name in (*subject.mutants, *subject.stale)}

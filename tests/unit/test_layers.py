@@ -16,7 +16,7 @@ import gradcheck
 from gradcheck.suite._roots import FOLDERS, builtin_root
 
 PUBLIC = {*gradcheck.__all__, "math"}
-THIRD_PARTY = {"oracles": {"numpy"}, "mutants": {"numpy"}, "reports": {"numpy", "rich", "jinja2"}}
+THIRD_PARTY = {"oracles": {"numpy", "numba"}, "mutants": {"numpy"}, "reports": {"numpy", "rich", "jinja2"}}
 
 # Functions that numpy and math compute for floats only, or badly for complex numbers; `gradcheck.math` serves every number.
 FLOAT_ONLY = {
@@ -77,7 +77,22 @@ def test_a_suite_file_imports_only_what_it_may(path: Path):
     assert list(stray_imports(ast.parse(path.read_text(encoding="utf-8")), folder)) == []
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if path.parent.name == "oracles"], ids=lambda path: path.name)
+def compiled(path: Path) -> bool:
+    """Whether a file holds compiled lanes, which are of floats alone and are tried against the reference before they are believed."""
+    return any(
+        "numba" in ast.dump(node) for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ImportFrom)
+    )
+
+
+ORACLES = [path for path in FILES if path.parent.name == "oracles" and not compiled(path)]
+
+
+def test_only_private_files_hold_compiled_lanes():
+    assert [path.name for path in FILES if compiled(path) and not path.name.startswith("_")] == []
+    assert len(ORACLES) > 1
+
+
+@pytest.mark.parametrize("path", ORACLES, ids=lambda path: path.name)
 def test_an_oracle_serves_every_number_and_has_no_tolerance(path: Path):
     tree = ast.parse(path.read_text(encoding="utf-8"))
     assert list(float_only(tree)) == []

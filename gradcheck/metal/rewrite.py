@@ -1,0 +1,263 @@
+"""Metal text to C++ text, where C++ has no word for it. Lines stay lines; columns can be traced back (see `edits`)."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise
+
+from gradcheck.metal.collectives import SPACES
+from gradcheck.metal.edits import Edit, Edited, apply
+from gradcheck.metal.tokens import Token, closing, closing_angle, code, tokenize
+
+_UNROLL = re.compile(r"\s*#\s*pragma\s+(clang\s+loop|unroll|nounroll)\b")
+_LITERAL = re.compile(r"(?!0[xX])[\d.]+(?:[eE][+-]?\d+)?(H|[bB][fF])")
+_PARTS = {"unsigned", "signed", "long", "short", "int", "char"}  # words of which a type may have several
+_BEFORE_TYPE = {"const", "volatile", "struct", "class", "typename"}
+
+
+@functools.lru_cache(maxsize=256)
+def rewrite(text: str, collectives: frozenset[str] = frozenset(), *, overloads: bool = False) -> Edited:
+    """The text in words that C++ has.
+
+    Threadgroup variables come from the runtime, loops with collectives are marked, of overloads that differ only by address space the
+    first is left, and literals of half and bfloat get suffixes that C++ takes.
+
+    Args:
+        text: a kernel's body or its header.
+        collectives: names of the functions that are collectives, see `collective_names`.
+        overloads: keep overloads by address space.
+    """
+    tokens = code(text)
+    doubled = [] if overloads else list(_doubled(tokens))
+    gone = [range(edit.start, edit.end) for edit in doubled]
+    edits = [*_variables(tokens, text), *_literals(tokens), *_loops(text, tokens, collectives)]
+    return apply(text, [*doubled, *(edit for edit in edits if not any(edit.start in span for span in gone))])
+
+
+def _variables(tokens: Sequence[Token], text: str) -> Iterator[Edit]:
+    """`threadgroup float a[4], b;` becomes references to memory that the runtime hands to each threadgroup."""
+    for i, token in enumerate(tokens):
+        if token.text != "threadgroup" or token.kind != "word":
+            continue
+        first = _type(tokens, i + 1)
+        if first is None:
+            continue
+        declared = list(_declarators(tokens, first))
+        if not declared or tokens[declared[-1][1]].text != ";":
+            continue
+        kind = text[tokens[i + 1].start : tokens[first - 1].end]
+        begin = token.start
+        new = []
+        for name, end in declared:
+            extent = text[tokens[name].end : tokens[end - 1].end] if end > name + 1 else ""
+            word = tokens[name].text
+            new.append(f'auto& {word} = *gcm::threadgroup_variable<threadgroup {kind}{extent}, struct gcm_tag_{word}>("{word}")')
+        # An alignment before it belongs to the memory, which the runtime aligns for any vector.
+        before = i
+        if before and tokens[before - 1].text == ")":
+            opening = before - 1
+            while opening and tokens[opening].text != "(":
+                opening -= 1
+            if opening and tokens[opening - 1].text == "alignas":
+                begin = tokens[opening - 1].start
+        yield Edit(begin, tokens[declared[-1][1] - 1].end, re.sub(r"\s+", " ", "; ".join(new)))
+
+
+def _literals(tokens: Sequence[Token]) -> Iterator[Edit]:
+    """`1.0H` and `1.0bf`: C++ has no literals with these suffixes but those that begin with an underscore, which `types.h` defines."""
+    for token in tokens:
+        if token.kind == "number" and (match := _LITERAL.fullmatch(token.text)):
+            yield Edit(token.start + match.start(1), token.end, f"_{match[1].lower()}")
+
+
+def _type(tokens: Sequence[Token], i: int) -> int | None:
+    """The index behind the type that begins here, or None where it is no type of a variable (a pointer, a parameter, a cast)."""
+    seen = False
+    while i < len(tokens) - 1:
+        token, following = tokens[i], tokens[i + 1]
+        if token.text in _PARTS:
+            seen = True
+        elif token.text in _BEFORE_TYPE:
+            pass
+        elif token.kind == "word":
+            if following.text == "::":
+                i += 1
+            elif following.text == "<":
+                end = closing_angle(tokens, i + 1)
+                if end is None:
+                    return None
+                i, seen = end, True
+                if tokens[i + 1].text == "::":
+                    i += 1
+            elif seen or following.kind != "word":
+                return i if seen else None
+            else:
+                seen = True
+        else:
+            return None
+        i += 1
+    return None
+
+
+def _declarators(tokens: Sequence[Token], i: int) -> Iterator[tuple[int, int]]:
+    """Index of each name that is declared from here on, and the index behind its extents."""
+    while i < len(tokens) - 1 and tokens[i].kind == "word":
+        end = i + 1
+        while tokens[end].text == "[":
+            end = closing(tokens, end) + 1
+            if end >= len(tokens):
+                return
+        if tokens[end].text not in {",", ";"}:
+            return
+        yield i, end
+        i = end + 1
+        if tokens[end].text == ";":
+            return
+
+
+def _loops(text: str, tokens: Sequence[Token], collectives: Collection[str]) -> Iterator[Edit]:
+    """`for (…) body` becomes `{ gcm::loop_mark m; for (…) { m.tick(); body } }` where a collective is in it.
+
+    So lanes that leave the loop, or take another way through its body, meet again where Metal's do.
+    """
+    if not any(token.text in collectives for token in tokens):
+        return
+    directives = [token for token in tokenize(text) if token.kind == "directive"]
+    tails = {end for i in range(len(tokens)) if tokens[i].text == "do" and (end := _tail(tokens, i)) is not None}
+    number = 0
+    opened: list[Edit] = []
+    closed: list[Edit] = []
+    for i, token in enumerate(tokens):
+        if token.kind != "word" or token.text not in {"for", "while", "do"} or i in tails:
+            continue
+        body = i + 1 if token.text == "do" else closing(tokens, i + 1) + 1
+        end = statement_end(tokens, i)
+        last = statement_end(tokens, body)
+        if end >= len(tokens) or not any(part.text in collectives for part in tokens[i : end + 1]):
+            continue
+        number += 1
+        mark = f"gcm_loop_{number}"
+        begin = _pragma(tokens, i)
+        opened += [
+            Edit(*(tokens[begin].start,) * 2, f"{{ gcm::loop_mark {mark}; "),
+            Edit(*(tokens[body].start,) * 2, f"{{ {mark}.tick(); "),
+        ]
+        closed += [Edit(*(tokens[last].end,) * 2, " }"), Edit(*(tokens[end].end,) * 2, " }")]
+        previous = tokens[begin - 1].end if begin else 0
+        for directive in directives:
+            if previous <= directive.start < token.start and _UNROLL.match(directive.text):
+                # It has to stand directly before the loop, and to unroll a loop of collectives gains nothing.
+                opened.append(Edit(directive.start, directive.end, ""))
+    # Where one loop ends and the next begins the end comes first; where two begin, the outer one.
+    yield from closed
+    yield from opened
+
+
+def _pragma(tokens: Sequence[Token], i: int) -> int:
+    """Where a loop begins: at the `_Pragma("…")` or macro that stands before it."""
+    while i and (tokens[i - 1].text == ")" or (tokens[i - 1].kind == "word" and tokens[i - 1].text not in {"else", "do"})):
+        if tokens[i - 1].kind == "word":
+            i -= 1
+            continue
+        opening = i - 1
+        while opening and tokens[opening].text != "(":
+            opening -= 1
+        if tokens[opening - 1].text != "_Pragma":
+            break
+        i = opening - 1
+    return i
+
+
+def _tail(tokens: Sequence[Token], do: int) -> int | None:
+    """Index of the `while` that ends a `do`."""
+    end = statement_end(tokens, do + 1) + 1
+    return end if end < len(tokens) and tokens[end].text == "while" else None
+
+
+def statement_end(tokens: Sequence[Token], i: int) -> int:  # noqa: PLR0911 - one for each kind of statement
+    """Index of the last token of the statement that begins here."""
+    if i >= len(tokens):
+        return len(tokens) - 1
+    text = tokens[i].text
+    if text == "{":
+        return closing(tokens, i)
+    if text == "do":
+        tail = _tail(tokens, i)
+        return len(tokens) - 1 if tail is None else closing(tokens, tail + 1) + 1
+    if text in {"for", "while", "switch"}:
+        return statement_end(tokens, closing(tokens, i + 1) + 1)
+    if text == "if":
+        opening = i + 2 if tokens[i + 1].text == "constexpr" else i + 1
+        end = statement_end(tokens, closing(tokens, opening) + 1)
+        return statement_end(tokens, end + 2) if end + 1 < len(tokens) and tokens[end + 1].text == "else" else end
+    while i < len(tokens) - 1 and tokens[i].text != ";":
+        if tokens[i].text == "}":  # the statement had no end of its own
+            return i - 1
+        i = closing(tokens, i) if tokens[i].text in {"(", "[", "{"} else i
+        i += 1
+    return min(i, len(tokens) - 1)
+
+
+def _doubled(tokens: Sequence[Token]) -> Iterator[Edit]:
+    """Definitions that are an earlier one again once address spaces mean nothing.
+
+    A definition that is repeated with the same spaces is the author's mistake, and stays for the compiler to report.
+    """
+    seen: dict[tuple[str, ...], tuple[str, ...]] = {}
+    scopes: list[tuple[str, ...]] = [()]
+    begin = i = 0
+    while i < len(tokens):
+        text = tokens[i].text
+        if text == ";" or (text == ":" and i and tokens[i - 1].text in {"public", "private", "protected"}):
+            begin = i + 1
+        elif text == "}":
+            if len(scopes) > 1:
+                scopes.pop()
+            begin = i + 1
+        elif text in {"(", "["}:
+            i = closing(tokens, i)
+        elif text == "{":
+            head = [token.text for token in tokens[begin:i]]
+            plain = _signature(head)
+            spaces = tuple(word for word in head if word in SPACES)
+            scope = (*scopes[-1], "{")
+            known = seen.setdefault((*scope, *plain), spaces)
+            end = closing(tokens, i)
+            if known != spaces:
+                tail = end + 1 if end + 1 < len(tokens) and tokens[end + 1].text == ";" else end
+                yield Edit(tokens[begin].start, tokens[tail].end, "")
+                i, begin = tail, tail + 1
+            elif _holds_declarations(head):
+                scopes.append((*scope, *plain))
+                begin = i + 1
+            else:
+                i, begin = end, end + 1
+        i += 1
+
+
+def _holds_declarations(head: Sequence[str]) -> bool:
+    while head and head[0] == "template":
+        depth = 0
+        for i, word in enumerate(head):
+            depth += (word == "<") - (word == ">")
+            if i and depth == 0:
+                head = head[i + 1 :]
+                break
+        else:
+            return False
+    return head[:1] == ["extern"] or (not {"struct", "class", "union", "namespace"}.isdisjoint(head[:3]) and head[-1:] != [")"])
+
+
+def _signature(head: Sequence[str]) -> tuple[str, ...]:
+    """The head of a definition without address spaces and parameter names."""
+    words = [word for word in head if word not in SPACES]
+    kept: list[str] = []
+    depth = 0
+    for word, following in pairwise([*words, ""]):
+        depth += (word == "(") - (word == ")")
+        named = depth == 1 and following in {",", ")"} and kept and kept[-1] not in {"(", ",", "::", "const", "unsigned", "typename"}
+        if not (named and re.fullmatch(r"[A-Za-z_]\w*", word)):
+            kept.append(word)
+    return tuple(kept)
