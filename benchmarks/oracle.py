@@ -1,4 +1,7 @@
-"""The oracle `costate` against the numpy forward of the same reference: time, growth over T, memory."""
+"""The oracles `costate` and `fast` against the numpy forward of the same reference: time, growth over T, memory.
+
+`fast` is timed with its trial on a part of the problem, and without its compilation, which numba keeps on disk.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,16 @@ from _table import Row, cpu_seconds, show
 
 from gradcheck import Case, Op
 from gradcheck.engine.problem import Problem, draw
+from gradcheck.engine.truth import answer, numba_version
 from gradcheck.numerics.costate import costate
 from gradcheck.numerics.forward import forward, sequence
 from gradcheck.suite import load
 
 SHAPES = {(1, 64, 4, 16, 16, 2): 16.0, (2, 256, 8, 32, 16, 2): 40.0}
 """(B, T, H, P, N, G) of Mamba-2, and how many forwards all gradients may cost."""
+
+FAST = 4.0
+"""How many forwards all gradients may cost at the larger shape, compiled."""
 
 LENGTHS = (64, 128, 256, 512, 1024)
 EXPONENT = 1.25
@@ -43,6 +50,11 @@ def main() -> int:
             [lambda g=given: forward(sequence(recurrence, g.inputs)), lambda g=given: costate(recurrence, g.inputs, *g.cotangents)], 7
         )
         rows.append(Row(f"costate at {shape}, {elements:,} elements, in numpy forwards", all_ / one, bound))
+    if numba_version() is not None:
+        given = problem(op, max(SHAPES, key=SHAPES.__getitem__))
+        one, all_ = cpu_seconds([lambda: forward(sequence(recurrence, given.inputs)), lambda: answer(op, "mamba2", given, "fast")], 7)
+        who = answer(op, "mamba2", given, "fast").oracle  # `costate`, where it was refused
+        rows.append(Row(f"{who} asked as fast, all of a truth, in numpy forwards", all_ / one, FAST))
     givens = [problem(op, (1, length, 4, 16, 16, 2)) for length in LENGTHS]
     seconds = cpu_seconds([lambda g=g: costate(recurrence, g.inputs, *g.cotangents) for g in givens], 5)
     exponent = float(np.polyfit(np.log(LENGTHS), np.log(seconds), 1)[0])

@@ -12,6 +12,9 @@ Array = npt.NDArray[Any]
 Axes = tuple[str, ...]
 Step = Callable[..., tuple[Array, tuple[Array, ...]]]
 
+Compiled = Callable[[Mapping[str, Array], Array, Array], Mapping[str, tuple[Array, Array, Array]]]
+"""`(inputs, w_y, w_s) -> {name: (value, error, majorant)}` of the outputs, and of every input that has a gradient: see `fast`."""
+
 TIME, BATCH = "T", "B"
 
 

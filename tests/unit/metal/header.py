@@ -46,7 +46,9 @@ def complaints(text: str) -> str:
 
 def _run(command: Sequence[str], text: str) -> str:
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
-    return "\n".join(line for line in done.stderr.splitlines() if "error" in line or "note" in line) or (done.stderr if done.returncode else "")
+    return "\n".join(line for line in done.stderr.splitlines() if "error" in line or "note" in line) or (
+        done.stderr if done.returncode else ""
+    )
 
 
 def call(library: c.CDLL, name: str, *arrays: NDArray[np.generic]) -> None:

@@ -108,7 +108,16 @@ def _check_limits(library: c.CDLL) -> None:
     for k, info in ((0, np.finfo(np.float16)), (2, np.finfo(np.float32))):
         want = [info.max, info.smallest_normal, info.min, info.eps, info.smallest_subnormal, np.inf, info.nmant + 1, info.minexp + 1]
         assert got[8 * k : 8 * k + 8].tolist() == [float(v) for v in want]
-    assert got[8:16].tolist() == [from_bfloat(np.array([0x7F7F], np.uint16))[0], 2.0**-126, -from_bfloat(np.array([0x7F7F], np.uint16))[0], 2.0**-7, 2.0**-133, np.inf, 8, -125]
+    assert got[8:16].tolist() == [
+        from_bfloat(np.array([0x7F7F], np.uint16))[0],
+        2.0**-126,
+        -from_bfloat(np.array([0x7F7F], np.uint16))[0],
+        2.0**-7,
+        2.0**-133,
+        np.inf,
+        8,
+        -125,
+    ]
 
 
 def test_bfloat_rounds_every_tie_to_even_as_mlx_does(library: c.CDLL) -> None:

@@ -1,4 +1,4 @@
-// metal::array: what <metal_array> has that kernels use.
+// metal::array, and metal::uniform.
 #pragma once
 #pragma clang system_header
 #include "traits.h"
@@ -16,4 +16,10 @@ template <class T, size_t N> struct array {
   GCM_FUNC const T* begin() const { return elements; }
   GCM_FUNC const T* end() const { return elements + N; }
 };
+} // namespace metal
+
+namespace metal {
+// A value that is the same for all threads: a promise to Apple's compiler, and nothing here.
+template <class T> using uniform = T;
+template <class T> GCM_FUNC T make_uniform(T v) { return v; }
 } // namespace metal

@@ -24,7 +24,7 @@ template <class A, class B> using common_scalar_t =
     metal::conditional_t<__is_integral(A) && __is_integral(B), metal::conditional_t<__is_same(A, B), A, decltype(0 ? A() : B())>, typename common_scalar<A, B>::type>>>;
 template <class A, class B, bool = is_scalar<A> && is_scalar<B>, class = void> struct common {};
 template <class A, class B> struct common<A, B, true> { typedef common_scalar_t<A, B> type; };
-template <class A, class B> struct common<A, B, false, metal::void_t<vector_of_t<A, B>>> { typedef vector_of_t<A, B> type; };
+template <class A, class B> struct common<A, B, false, void_t<vector_of_t<A, B>>> { typedef vector_of_t<A, B> type; };
 template <class A, class B> using common2_t = typename common<A, B>::type;
 template <class A, class B, class C> using common3_t = common2_t<common2_t<A, B>, C>;
 

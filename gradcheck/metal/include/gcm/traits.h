@@ -1,9 +1,14 @@
 // <metal_type_traits>, on clang's intrinsics. bfloat counts as a floating-point type; double does not exist in Metal and counts as nothing.
+// Not all of C++: MLX's headers define is_empty, void_t and make_void in namespace metal themselves.
 #pragma once
 #pragma clang system_header
 #include "types.h"
 
 struct bfloat;
+
+namespace gcm {
+template <class...> using void_t = void;
+}
 
 namespace metal {
 template <class T, T V> struct integral_constant {
@@ -25,13 +30,13 @@ template <bool B, class T, class F> struct conditional { typedef T type; };
 template <class T, class F> struct conditional<false, T, F> { typedef F type; };
 template <bool B, class T, class F> using conditional_t = typename conditional<B, T, F>::type;
 
-template <class...> using void_t = void;
 template <class T> T&& declval();
 
 #define GCM_TRANSFORM(name, ...) \
   template <class T> struct name { typedef __VA_ARGS__ type; }; \
   template <class T> using name##_t = __VA_ARGS__;
 GCM_TRANSFORM(remove_cv, __remove_cv(T))
+GCM_TRANSFORM(remove_addrspace, T)
 GCM_TRANSFORM(remove_const, __remove_const(T))
 GCM_TRANSFORM(remove_volatile, __remove_volatile(T))
 GCM_TRANSFORM(remove_reference, __remove_reference_t(T))
@@ -70,7 +75,6 @@ GCM_TRAIT(is_enum, __is_enum(T))
 GCM_TRAIT(is_union, __is_union(T))
 GCM_TRAIT(is_class, __is_class(T) && !__is_same(__remove_cv(T), bfloat))
 GCM_TRAIT(is_function, __is_function(T))
-GCM_TRAIT(is_empty, __is_empty(T))
 GCM_TRAIT(is_scalar, is_arithmetic_v<T> || __is_enum(T) || __is_pointer(T))
 GCM_TRAIT(is_trivially_copyable, __is_trivially_copyable(T))
 GCM_TRAIT(is_standard_layout, __is_standard_layout(T))
@@ -89,6 +93,9 @@ template <class T, class... A> struct is_constructible : bool_constant<__is_cons
 template <class... B> struct conjunction : bool_constant<(B::value && ...)> {};
 template <class... B> struct disjunction : bool_constant<(B::value || ...)> {};
 template <class B> struct negation : bool_constant<!B::value> {};
+// Apple's internals, which MLX's atomic.h names.
+template <class... B> using _conjunction = conjunction<B...>;
+template <class... B> using _disjunction = disjunction<B...>;
 template <class... B> inline constexpr bool conjunction_v = (B::value && ...);
 template <class... B> inline constexpr bool disjunction_v = (B::value || ...);
 template <class B> inline constexpr bool negation_v = !B::value;
