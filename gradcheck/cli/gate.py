@@ -26,10 +26,20 @@ NEEDS = {"markdown": "--markdown", "sarif": "--sarif", "junit": "--junit"}
 @click.command("gate", short_help="Run what a pull request needs, and decide.")
 @click.option("--base", metavar="REF", default="", help="The branch it goes to; what is compared is where the two histories parted.")
 @click.option("--in-diff", metavar="FILE", type=click.Path(path_type=Path), help="A unified diff that led to this tree, instead of --base.")
-@click.option("--fail-under", metavar="DECADES", callback=finite, type=click.FloatRange(min=0), help="Least separation of noise and defect of any gradient.")
+@click.option(
+    "--fail-under",
+    metavar="DECADES",
+    callback=finite,
+    type=click.FloatRange(min=0),
+    help="Least separation of noise and defect of any gradient.",
+)
 @click.option("--max-survivors", metavar="N", type=click.IntRange(min=0), help="How many mutants may survive.  [default: 0]")
 @click.option(
-    "--shrink", metavar="FACTOR", callback=finite, type=click.FloatRange(min=1), help="By how much a separation may be below the base's.  [default: 2]"
+    "--shrink",
+    metavar="FACTOR",
+    callback=finite,
+    type=click.FloatRange(min=1),
+    help="By how much a separation may be below the base's.  [default: 2]",
 )
 @click.option("--require-device", "devices", metavar="NAME", multiple=True, help="A device this machine must have: metal; may be repeated.")
 @click.option(
@@ -128,7 +138,7 @@ def _tell(found: Gated, suite: Suite, wanted: Mapping[str, Path], *, as_json: bo
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror or error}; name a file that can be written") from error
     if os.environ.get("GITHUB_ACTIONS") == "true":
-        for line in gate_files.annotations(found, logs):
+        for line in gate_files.marks(found, logs):
             print(line, file=stream, flush=True)
         if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
             with Path(summary).open("a", encoding="utf-8") as file:

@@ -80,7 +80,7 @@ def plain(found: Gated, runs: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def annotations(found: Gated, logs: Sequence[str]) -> list[str]:
+def marks(found: Gated, logs: Sequence[str]) -> list[str]:
     """Lines for GitHub: at most as many as it shows, the worst first, the last of them saying how many there are besides."""
     placed = list(dict.fromkeys([*_results(found, logs), *_stale(found)]))
     notes = [*placed, *_reasons(found, unplaced=not placed)]

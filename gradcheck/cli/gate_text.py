@@ -28,12 +28,15 @@ MEANING = {
 }
 _SIGN = {ExitCode.OK: "✅", ExitCode.INCONCLUSIVE: "⚠️"}
 _SHOWN = 20  # reasons, files, stale mutants
+_IN_A_LINE = 4  # files in a line of the terminal
 
 
 def headline(found: Gated) -> str:
     """The verdict in one line."""
     if found.exit_code is ExitCode.OK and not found.runs:
-        return f"has nothing to check: of the files that changed, {len(found.files)}, none is of a kernel, reference or mutant of this suite"
+        return (
+            f"has nothing to check: of the files that changed, {len(found.files)}, none is of a kernel, reference or mutant of this suite"
+        )
     return f"{'passed' if found.exit_code is ExitCode.OK else 'FAILED'}: {MEANING[found.exit_code]} (exit {int(found.exit_code)})"
 
 
@@ -42,9 +45,9 @@ def lines(found: Gated) -> Iterator[str]:
     yield f"gate {headline(found)}"
     yield f"  compared with {found.compared}"
     for op, why in found.touched.ops.items():
-        yield f"  {op}: {'; '.join(_few(why))}"
+        yield f"  {op}: {'; '.join(_few(why, _IN_A_LINE))}"
     if found.touched.other:
-        yield f"  of no op: {', '.join(_few(found.touched.other))}"
+        yield f"  of no op: {', '.join(_few(found.touched.other, _IN_A_LINE))}"
     yield from (f"  note: {note}" for note in found.notes)
     yield from (f"  {reason}" for reason in found.reasons)
     yield from (f"  {run.op}, exit {int(run.exit_code)}: {reason}" for run in found.runs for reason in run.reasons)
@@ -94,8 +97,8 @@ def _stale(found: Gated) -> Iterator[Stale]:
     return (each for group in found.stale.values() for each in group)
 
 
-def _few(texts: tuple[str, ...]) -> list[str]:
-    return [*texts[:_SHOWN], *([f"and {len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else [])]
+def _few(texts: tuple[str, ...], limit: int = _SHOWN) -> list[str]:
+    return [*texts[:limit], *([f"and {len(texts) - limit} more"] if len(texts) > limit else [])]
 
 
 def _prose(text: str) -> str:

@@ -48,7 +48,7 @@ def shrunk(run: Run, evidence: Sequence[Evidence], base: Published, new: Collect
         run: the run, its mutants measured in full.
         evidence: of its mutants.
         base: the bands of the base.
-        new: (mutant id, kernel) of mutants that the base does not plant as they are.
+        new: (mutant id, kernel) of mutants that the base does not plant.
         factor: as in "by more than the factor".
     """
     by_mutants = [band for band in base.bands if not band.weakest.endswith(SPLICED)]

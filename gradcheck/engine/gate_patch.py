@@ -22,7 +22,7 @@ class Hunk:
     Args:
         start: number of its first line.
         lines: what the diff says the new file has there.
-        first, last: the lines that changed; where lines were only removed, the one that follows them.
+        first, last: the lines that changed; where lines were only removed, one beside them.
     """
 
     start: int
@@ -87,7 +87,7 @@ def whole(text: str) -> tuple[Hunk, ...]:
 
 def _hunk(start: int, old: int, new: int, rows: Iterator[str]) -> Hunk:
     """The hunk whose header says that it has so many lines of the old file and of the new one."""
-    at = start if new else start + 1  # where nothing is left, the header names the line before
+    at = max(start, 1)
     begin, lines, changed = at, [], []
     while old > 0 or new > 0:
         row = next(rows, None)
@@ -102,8 +102,8 @@ def _hunk(start: int, old: int, new: int, rows: Iterator[str]) -> Hunk:
         if sign != "-":
             lines.append(line)
             at += 1
-    last = begin + len(lines) - 1 if lines else begin
-    return Hunk(begin, tuple(lines), min(changed, default=begin), min(max(changed, default=begin), max(last, begin)))
+    last = max(begin + len(lines) - 1, begin)  # what was removed behind it has no line of its own
+    return Hunk(begin, tuple(lines), min([*changed, last]), min(max(changed, default=begin), last))
 
 
 def _path(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ class Weaker:
     Args:
         mutants: (op, mutant, kernel) that the base plants and this suite does not.
         gone: ops and kernels, in words.
-        new: ids of mutants, with the kernel, that the base does not plant as they are.
+        new: ids of mutants, with the kernel, that the base does not plant.
         notes: what else a reader must know: regimes, sizes and branches that were taken out, declarations that were softened.
     """
 
@@ -58,13 +58,17 @@ def weaker(base: Base, suite: Suite, files: Collection[str], scratch: Path) -> W
     mutants = {id_: one for id_, one in before.mutants.items() if Path(before.files[id_]).resolve().is_relative_to(inside)}
     gone = [text for op in ops.values() for text in _gone(op, suite)]
     lost = [(m.op, m.name, kernel) for m in mutants.values() for kernel in m.edits if _lost(m, kernel, suite)]
-    new = {(m.id, kernel) for m in suite.mutants.values() for kernel, edit in m.edits.items() if _edit(mutants.get(m.id), kernel) != edit}
+    ours = [one for id_, one in suite.mutants.items() if Path(suite.files[id_]).resolve().is_relative_to(root)]
+    new = {(m.id, kernel) for m in ours for kernel in m.edits if _new(m, kernel, mutants)}
     notes = [*(text for op in ops.values() for text in _fewer(op, suite)), *(text for m in mutants.values() for text in _softer(m, suite))]
     return Weaker(tuple(lost), tuple(gone), frozenset(new), tuple(notes))
 
 
-def _edit(mutant: Mutant | None, kernel: str) -> object:
-    return None if mutant is None else mutant.edits.get(kernel)
+def _new(mutant: Mutant, kernel: str, before: Mapping[str, Mutant]) -> bool:
+    """Whether the base plants no mutant of this name in the kernel, and none with this text."""
+    if mutant.id in before and kernel in before[mutant.id].edits:
+        return False
+    return not any(one.op == mutant.op and one.edits.get(kernel) == mutant.edits[kernel] for one in before.values())
 
 
 def _gone(op: Op, suite: Suite) -> Iterator[str]:

@@ -51,6 +51,7 @@ class Request:
         oracle: who says the truth: `costate`, or `fast`, which is `costate` compiled.
         matrix: run every mutant at every case, instead of until it has been seen.
         weakest: run the mutants that are the weakest of some gradient at every case, so that bands have their true size.
+        newcomers: mutants beside which the weakest of the others is run at every case too.
         published: judge by the published bands where there are any; `calibrate` does not.
         bands: a file of published bands to judge by instead of the suite's own, or `none` to use none; empty means the suite's own.
         budget: seconds after which no further item is begun; 0 means no limit.
@@ -71,6 +72,7 @@ class Request:
     forward_only: bool = False
     matrix: bool = False
     weakest: bool = False
+    newcomers: tuple[str, ...] = ()
     published: bool = True
     checks: str = "all"
     oracle: Literal["costate", "fast"] = "costate"

@@ -261,9 +261,15 @@ def _mutants(context: _Context, sound: Sequence[Subject], noises: Noises) -> Non
             wave = waves[subject.kernel.name][number : number + 1]
             work += [(subject, item) for items in wave for item in items if item in context.done or group_of(item) not in over]
         _stage(context, "mutants", work, noises)
-    evidence = context.done
     while context.request.weakest:
-        more = [(subject, item) for subject in sound for item in weakest_items(subject, list(evidence.values()), noises)]
+        evidence = list(context.done.values())
+        known = [one for one in evidence if one.item.mutant not in context.request.newcomers]
+        more = [
+            (subject, item)
+            for subject in sound
+            for item in dict.fromkeys((*weakest_items(subject, evidence, noises), *weakest_items(subject, known, noises)))
+            if item not in context.done
+        ]
         if not more or context.spent:
             break
         _stage(context, "mutants", more, noises)

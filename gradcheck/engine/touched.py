@@ -27,6 +27,7 @@ class Touched:
         kernels: op to its kernels of which a declared source, or the module itself, changed.
         sources: op to the changed files of its kernels, from the root of the repository.
         references: ops whose own file, or one that it may read, changed: what is right is then what the change says.
+        mutants: ops whose files of mutants changed.
         bands: ops whose published bands changed.
         other: changed files that belong to no op.
     """
@@ -35,6 +36,7 @@ class Touched:
     kernels: dict[str, tuple[str, ...]] = field(default_factory=dict)
     sources: dict[str, tuple[str, ...]] = field(default_factory=dict)
     references: tuple[str, ...] = ()
+    mutants: tuple[str, ...] = ()
     bands: tuple[str, ...] = ()
     other: tuple[str, ...] = ()
 
@@ -63,12 +65,14 @@ def touched(suite: Suite, files: Collection[str], root: Path, config: Path | Non
         kernels={op: tuple(one.kernels) for op, one in found.items() if one.kernels},
         sources={op: tuple(one.sources) for op, one in found.items() if one.sources},
         references=tuple(op for op, one in found.items() if any(why == _REFERENCE for _, why in one.why)),
+        mutants=tuple(op for op, one in found.items() if any(why == _MUTANTS for _, why in one.why)),
         bands=tuple(op for op, one in found.items() if one.bands),
         other=tuple(path for path in changed if path not in used),
     )
 
 
 _REFERENCE = "is of its reference"
+_MUTANTS = "is of its mutants"
 
 
 @dataclass(slots=True)
@@ -90,7 +94,7 @@ def _of_op(suite: Suite, op: str, changed: dict[str, Path], root: Path) -> _Foun
         if _of_reference(file, Path(suite.ops[op].file)):
             found.why.append((path, _REFERENCE))
         if _of_mutants(file, op, suite, suite.homes[op].path):
-            found.why.append((path, "is of its mutants"))
+            found.why.append((path, _MUTANTS))
     for name, why, paths, own in _kernels(suite, op, changed, root):
         found.why += [(path, why) for path in paths]
         found.sources |= dict.fromkeys(paths)
@@ -187,7 +191,7 @@ def _reach(folder: Path, module: Path, name: str, roots: Sequence[Path]) -> set[
     bases = dict.fromkeys([*roots, *(root / "src" for root in roots), top])
     todo = [*(folder.rglob("*.py") if name else [module])]
     seen: set[Path] = set()
-    found: set[Path] = set()
+    found = {parent / "__init__.py" for parent in folder.parents if parent != top and parent.is_relative_to(top)}  # imported on the way
     engine = Path(str(gradcheck.__file__)).resolve().parent
     while todo:
         file = todo.pop()

@@ -195,7 +195,7 @@ def _matches(find: str, file: Path) -> Found:
     source = file.read_bytes().decode()  # not read_text: an edit sees the line ends as they are
     hits = source.count(find)
     if hits == 0:
-        line, text = _nearest(find, source)
+        line, text = nearest(find, source)
         yield "stale", f"`find` matches nothing in {file}: {find!r}. Nearest is line {line}: {text!r}. Write the edit anew"
     elif hits > 1:
         lines = ", ".join(str(line) for line in _lines_of(find, source))
@@ -209,7 +209,7 @@ def _lines_of(find: str, source: str) -> Iterator[int]:
         at = source.find(find, at + len(find))
 
 
-def _nearest(find: str, source: str) -> tuple[int, str]:
+def nearest(find: str, source: str) -> tuple[int, str]:
     """The line of the source, or the run of lines if `find` has several, that is most like `find`, and its number."""
     lines = source.splitlines()
     height = len(find.strip("\n").split("\n"))
