@@ -82,17 +82,18 @@ def test_a_key_depends_on_every_part_and_on_where_one_ends() -> None:
 
 
 def test_a_source_digest_follows_contents_and_names_but_not_the_place(tmp_path: Path) -> None:
-    def tree(name: str, step: str = "y = x", helper: str = "_h.py") -> str:
+    def tree(name: str, step: str = "y = x", helper: str = "_h.py", metal: str = "y = x;") -> str:
         package = tmp_path / name / "numerics"
         package.mkdir(parents=True)
         (package / helper).write_text(step)
-        (package / "notes.txt").write_text(name)
+        (package / "backward.metal").write_text(metal)
+        (package / "compiled.so").write_bytes(b"\0" + name.encode())  # no text, so no source
         single = tmp_path / name / "math.py"
         single.write_text("pi = 3")
         return cache.source_digest([single, package])
 
     assert tree("here") == tree("there")
-    assert len({tree("same"), tree("edited", step="y = -x"), tree("renamed", helper="_k.py")}) == 3
+    assert len({tree("same"), tree("edited", step="y = -x"), tree("renamed", helper="_k.py"), tree("metal", metal="y = -x;")}) == 4
 
 
 @pytest.mark.parametrize("damage", ["empty", "short", "bit", "foreign", "other key", "pickle"])
