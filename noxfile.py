@@ -83,13 +83,20 @@ def mlx_tests(session: nox.Session) -> None:
 
 
 @nox.session
+def mlx_lm(session: nox.Session) -> None:
+    """Run the Metal kernels of mlx-lm, checked, against float64; print the table of the worst errors."""
+    session.install("-e.[cpu]", *group("mlx-lm"))
+    session.run("pytest", "-m", "slow", "tests/mlx_lm", *session.posargs)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Measure speed and memory against the ratios that are promised. One by name: `nox -s bench -- torch_gradcheck` (minutes, and torch)."""
     named = set(session.posargs)
     scripts = [path for path in sorted(Path("benchmarks").glob("[!_]*.py")) if path.stem in (named or {path.stem} - {"torch_gradcheck"})]
     if unknown := named - {path.stem for path in scripts}:
         session.error(f"no benchmark named {', '.join(sorted(unknown))} in benchmarks/")
-    session.install("-e.[fast]", *group("bench" if "torch_gradcheck" in named else "test"))
+    session.install("-e.[cpu,fast]", *group("bench" if "torch_gradcheck" in named else "mlx-lm"))
     broken = []
     for script in scripts:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes as c
 
-ABI = 1
+ABI = 2
 INPUT, OUTPUT, META = 0, 1, 2
 NO_BUFFER = 0xFFFFFFFF
 SCHEDULES = {"in-order": 0, "lock-step": 1, "reverse": 2, "random": 3}

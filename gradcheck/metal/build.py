@@ -11,11 +11,12 @@ from pathlib import Path
 from gradcheck._files import write_whole
 from gradcheck.metal import toolchain
 from gradcheck.metal.cache import digest, folder
-from gradcheck.metal.compile import Options, compile_kernel, cores, headers_digest, prelude
+from gradcheck.metal.compile import Options, compile_kernel, cores, headers_digest, prelude, runtime_digest
 from gradcheck.metal.errors import CompileError
 from gradcheck.metal.places import Diagnostic, Place, diagnostics
 from gradcheck.metal.rules import breaches
-from gradcheck.metal.unit import Job, Source, make_unit
+from gradcheck.metal.spaces import space_errors
+from gradcheck.metal.unit import Job, Source, Unit, make_unit
 
 _PER_UNIT = 16  # kernels that share one translation unit: beyond this another core helps more
 
@@ -70,8 +71,8 @@ def build_many(jobs: Sequence[Job], options: Options) -> list[Built | CompileErr
     size = min(_PER_UNIT, -(-len(missing) // workers)) if missing else 1
     units = [missing[first : first + size] for first in range(0, len(missing), size)]
     if units:
-        for loops in {any(make_unit(tuple(jobs[i] for i in unit), loops=not options.checked).loops) for unit in units}:
-            prelude(replace(options, loops=loops), toolchain.find())  # once, before many need it
+        for chosen in {_fitted(make_unit(tuple(jobs[i] for i in unit), loops=not options.checked), options) for unit in units}:
+            prelude(chosen, toolchain.find())  # once, before many need it
         with ThreadPoolExecutor(workers) as pool:
             for unit, made in zip(units, pool.map(lambda unit: _compile([(keys[i], jobs[i]) for i in unit], options), units), strict=True):
                 found |= dict(zip(unit, made, strict=True))
@@ -92,10 +93,12 @@ def rule_diagnostics(job: Job) -> list[Diagnostic]:
 def _compile(jobs: Sequence[tuple[str, Job]], options: Options) -> list[Built | CompileError]:
     """Compile kernels as one unit; where some are wrong, the others without them."""
     unit = make_unit(tuple(job for _, job in jobs), loops=not options.checked)
-    options = replace(options, loops=any(unit.loops))
     name = f"{digest([key for key, _ in jobs])}.so" if len(jobs) > 1 else f"{jobs[0][0]}.so"
     try:
-        said = list(diagnostics(compile_kernel(unit.text, options, toolchain.find(), folder() / name), unit.sources))
+        with ThreadPoolExecutor(1) as pool:
+            found = toolchain.find()
+            crossed = pool.submit(space_errors, [job for _, job in jobs], found) if options.checked else None
+            said = list(diagnostics(compile_kernel(unit.text, _fitted(unit, options), found, folder() / name), unit.sources))
     except CompileError as error:
         if len(jobs) == 1:
             return [_explained(jobs[0][1], str(error), unit.sources)]
@@ -109,6 +112,9 @@ def _compile(jobs: Sequence[tuple[str, Job]], options: Options) -> list[Built | 
         return [made[i] if i in made else _compile([jobs[i]], options)[0] for i in range(len(jobs))]
     results: list[Built | CompileError] = []
     for k, (key, job) in enumerate(jobs):
+        if crossed and (wrong_spaces := crossed.result()[k]):
+            results.append(_error(job, [str(one) for one in wrong_spaces]))
+            continue
         tag = f"_{k}" if len(jobs) > 1 else ""
         mine = [str(one) for one in said if one.kind == "warning" and (not tag or one.key.endswith(tag))]
         record = {"library": name, "tag": tag, "loop": unit.loops[k], "warnings": mine}
@@ -139,10 +145,16 @@ def _cached(key: str, job: Job, options: Options) -> Built | None:
     )
 
 
+def _fitted(unit: Unit, options: Options) -> Options:
+    """The options with what the unit needs."""
+    return replace(options, loops=any(unit.loops), defines=unit.defines)
+
+
 def _key(job: Job, options: Options) -> str:
     unit = make_unit((job,), loops=not options.checked)
-    options = replace(options, loops=any(unit.loops))
-    return digest(["kernel", unit.text, *options.flags, *options.warnings, headers_digest(), toolchain.find().identity])
+    options = _fitted(unit, options)
+    found = toolchain.find()
+    return digest(["kernel", unit.text, *options.flags, *options.warnings, headers_digest(), runtime_digest(found), found.identity])
 
 
 def _explained(job: Job, output: str, sources: dict[str, Source]) -> CompileError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from gradcheck.metal.tokens import Token, closing, code
 
@@ -19,8 +20,17 @@ SPACES = frozenset({"device", "constant", "threadgroup", "thread", "ray_data", "
 _KEYWORDS = {"if", "for", "while", "switch", "return", "sizeof", "alignof", "decltype", "do", "else", "static_assert", "alignas", "defined"}
 
 
-def functions(tokens: Sequence[Token]) -> list[tuple[str, int, int]]:
-    """Name, and indices of the braces, of every function that is defined in a text. Members and templates count; lambdas do not."""
+class Function(NamedTuple):
+    """A function that is defined: its name, and indices of the token of its name and of the braces of its body."""
+
+    name: str
+    at: int
+    opening: int
+    end: int
+
+
+def functions(tokens: Sequence[Token]) -> list[Function]:
+    """Every function that is defined in a text. Members and templates count; lambdas do not."""
     found = []
     i = 0
     while i < len(tokens) - 1:
@@ -29,7 +39,7 @@ def functions(tokens: Sequence[Token]) -> list[tuple[str, int, int]]:
             while end < len(tokens) and (tokens[end].text in {"const", "noexcept"} or tokens[end].text in SPACES):
                 end += 1
             if end < len(tokens) and tokens[end].text == "{":
-                found.append((tokens[i].text, end, closing(tokens, end)))
+                found.append(Function(tokens[i].text, i, end, closing(tokens, end)))
                 i = end
         i += 1
     return found
@@ -54,8 +64,8 @@ def _spread(texts: Iterable[str], pattern: re.Pattern[str]) -> frozenset[str]:
     for text in texts:
         tokens = code(text)
         names |= {word for word in _words(tokens) if pattern.fullmatch(word)}
-        for name, opening, end in functions(tokens):
-            bodies.setdefault(name, set()).update(_words(tokens[opening:end]))
+        for function in functions(tokens):
+            bodies.setdefault(function.name, set()).update(_words(tokens[function.opening : function.end]))
         names |= _macros(text, pattern)
     grown = True
     while grown:

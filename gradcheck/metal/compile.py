@@ -42,6 +42,10 @@ _CHECKED = (
 )  # fmt: skip
 
 
+# With real address spaces some of MLX's header is wrong as well; what is of interest is what the kernel's own text has wrong.
+_SPACES = ("-DGCM_LINT", "-Xclang", "-fallow-pch-with-compiler-errors")
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What else the machine code depends on.
@@ -51,19 +55,24 @@ class Options:
         math_mode: MLX's, see `metal_kernel`.
         contract: clang's contraction of a * b + c.
         loops: it has loops over threads, which are worth vectorising. Other kernels run as fast with -O1, which compiles in half the time.
+        defines: macros for the headers, see `unit`.
+        spaces: address spaces are real: nothing but errors can be had of it, see `spaces`.
     """
 
     checked: bool = False
     math_mode: str = "safe"
     contract: str = "on"
     loops: bool = False
+    defines: tuple[str, ...] = ()
+    spaces: bool = False
 
     @property
     def flags(self) -> tuple[str, ...]:
         """As clang takes them."""
         mode = tuple(flag for flag in _CHECKED if not flag.startswith("-W")) if self.checked else ("-O2" if self.loops else "-O1",)
         native = ("-mcpu=native",) if platform.machine() in {"arm64", "aarch64"} else ("-march=native",)
-        return (*_COMMON, *_target(), *native, *mode, f"-ffp-contract={self.contract}", *_MATH[self.math_mode], *_includes())
+        headers = (*(f"-D{name}" for name in self.defines), *_SPACES * self.spaces)
+        return (*_COMMON, *_target(), *native, *mode, f"-ffp-contract={self.contract}", *_MATH[self.math_mode], *headers, *_includes())
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -110,12 +119,12 @@ def _files(folder: str) -> Iterator[str]:
 
 
 def compile_kernel(text: str, options: Options, toolchain: Toolchain, target: Path) -> str:
-    """Compile C++ that follows the prelude into a library; what is returned are warnings.
+    """Compile C++ that follows the prelude into a library that is bound to the runtime beside it; what is returned are warnings.
 
     Raises:
         CompileError: with the compiler's own output.
     """
-    precompiled = prelude(options, toolchain)
+    precompiled, bound = prelude(options, toolchain), runtime(toolchain)
     with scratch(target.parent) as work:
         made = work / "kernel.o"
         command = [
@@ -132,19 +141,28 @@ def compile_kernel(text: str, options: Options, toolchain: Toolchain, target: Pa
         ]
         said = _run(command, text)
         if toolchain.linker:
-            link = [*toolchain.linker, "-shared", "-o", str(work / "kernel.so"), str(made)]
+            link = [*toolchain.linker, "-shared", *_BESIDE, "-o", str(work / "kernel.so"), str(made), str(bound)]
         else:
-            undefined = ("-undefined", "dynamic_lookup") if sys.platform == "darwin" else ()
-            link = [*toolchain.compiler, *_target(), "-shared", "-nostdlib", *undefined, "-o", str(work / "kernel.so"), str(made)]
+            beside = ("-undefined", "dynamic_lookup") if sys.platform == "darwin" else (*_through(_BESIDE), str(bound))
+            link = [*toolchain.compiler, *_target(), "-shared", "-nostdlib", "-o", str(work / "kernel.so"), str(made), *beside]
         _run(link)
         (work / "kernel.so").replace(target)
     return said
 
 
-def check_syntax(text: str, flags: Sequence[str], toolchain: Toolchain) -> str:
-    """Everything that the compiler says about C++ without compiling it, errors included."""
-    command = [*toolchain.compiler, *Options().flags, *flags, "-fsyntax-only", "-ferror-limit=0", "-"]
-    return _start(command, PRELUDE + text).stderr
+_BESIDE = ("-rpath", "$ORIGIN", "--no-as-needed")  # where a kernel finds its runtime
+
+
+def _through(arguments: Sequence[str]) -> tuple[str, ...]:
+    """Arguments of a linker, for a compiler that links."""
+    return tuple(word for argument in arguments for word in ("-Xlinker", argument))
+
+
+def check_syntax(text: str, toolchain: Toolchain) -> str:
+    """Everything that the compiler says, errors included, about C++ that follows the prelude and in which address spaces are real."""
+    options = Options(spaces=True)
+    command = [*toolchain.compiler, *options.flags, "-include-pch", str(prelude(options, toolchain)), "-fsyntax-only", "-ferror-limit=0", "-"]
+    return _start(command, text).stderr
 
 
 def prelude(options: Options, toolchain: Toolchain) -> Path:
@@ -192,20 +210,25 @@ namespace std { inline namespace __1 { [[noreturn]] void __libcpp_verbose_abort(
 _EXPORTS = "{ global: gcm_*; __tsan_*; __ubsan_*; local: *; };\n"
 
 
+_RUNTIME_FLAGS = ("-std=c++17", "-O2", "-g0", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-I", str(INCLUDE))
+
+
+def runtime_digest(toolchain: Toolchain) -> str:
+    """Of the runtime's sources, where they lie, how long they are and when they were written, and what compiles them."""
+    return digest(["runtime", *_RUNTIME_FLAGS, *_files(str(RUNTIME)), *_files(str(INCLUDE)), toolchain.identity])
+
+
 def runtime(toolchain: Toolchain) -> Path:
     """The runtime's library, compiled if it is not in the cache: once on a machine, for some seconds.
 
     Raises:
         CompileError: it does not compile.
     """
-    sources = sorted(RUNTIME.glob("*.cpp"))
-    files = [*sorted(RUNTIME.iterdir()), *sorted(INCLUDE.rglob("*.h"))]
-    texts = [text for path in files if path.is_file() for text in (path.name, path.read_text("utf-8"))]
-    flags = ["-std=c++17", "-O2", "-g0", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-I", str(INCLUDE)]
+    sources, flags = sorted(RUNTIME.glob("*.cpp")), list(_RUNTIME_FLAGS)
     zig = toolchain.kind == "zig" and bool(toolchain.linker)
     if zig:
         flags += ["-fno-sanitize=undefined", f"--target={platform.machine()}-linux-gnu"]
-    path = folder() / f"{digest(['runtime', *flags, *texts, toolchain.identity])}.so"
+    path = folder() / f"{runtime_digest(toolchain)}.so"
     if not path.is_file():
         with scratch(path.parent) as work, ThreadPoolExecutor(cores()) as pool:
             if zig:
@@ -217,9 +240,11 @@ def runtime(toolchain: Toolchain) -> Path:
             for _ in pool.map(_run, commands):
                 pass
             if zig:
-                _run([*toolchain.linker, "-shared", "--version-script", str(work / "exports"), "-o", str(work / "runtime.so"), *objects])
+                named = ("-soname", path.name, "--version-script", str(work / "exports"))
+                _run([*toolchain.linker, "-shared", *named, "-o", str(work / "runtime.so"), *objects])
             else:
-                _run([*toolchain.driver, "-shared", "-o", str(work / "runtime.so"), *objects, "-lpthread", "-lm"])
+                named = _through(("-soname", path.name)) if sys.platform == "linux" else ()
+                _run([*toolchain.driver, "-shared", *named, "-o", str(work / "runtime.so"), *objects, "-lpthread", "-lm"])
             (work / "runtime.so").replace(path)
     return path
 

@@ -115,6 +115,7 @@ def execute(
         settings.schedule,
         settings.seed,
         settings.threads or compiler.cores(),
+        settings.seconds if settings.mode == "checked" else 0.0,
     )
     if not min(given.grid):  # no thread, as on a GPU
         outcome = Outcome(tuple(buffer.data.view(np.uint8) for buffer in what.buffers if buffer.kind == abi.OUTPUT), (), True, 0, 0)

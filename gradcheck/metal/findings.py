@@ -98,7 +98,9 @@ def _message(raw: Raw, kind: str, name: str, element: int) -> str:
         case "race" | "race, same value" | "weak barrier":
             other = f"{'write' if raw.write2 else 'read'} by thread {raw.thread2} of threadgroup {raw.group2}"
             return f"{access} of {at} by {who}, unordered with the {other}{detail}".replace(" of '", " at '", 1)
-        case "uninitialised read" | "write to an input" | "misaligned access":
+        case "misaligned access":  # whether it reads or writes is not always known
+            return f"{raw.size} bytes at {at} by {who}{detail}"
+        case "uninitialised read" | "write to an input":
             return f"{access} at {at} by {who}{detail}"
         case "unwritten output":
             return f"{name!r} was never written from {at}{detail}"

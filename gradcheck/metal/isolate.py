@@ -12,6 +12,8 @@ from gradcheck.metal.errors import KernelDied
 from gradcheck.metal.launch import Launch, Outcome, launch
 from gradcheck.process import Died, Limits, Standing, in_worker
 
+_GRACE = 2.0  # seconds in which a launch that is out of time can still say where it is, before its process is ended
+
 
 def run(what: Launch, kernel: str, seconds: float) -> Outcome:
     """Launch it: here if this process is a worker already, whose own limits hold; else in the worker that stands by.
@@ -32,7 +34,7 @@ def run(what: Launch, kernel: str, seconds: float) -> Outcome:
 @functools.lru_cache(maxsize=1)
 def _standing(seconds: float) -> Standing:
     logs = Path(tempfile.mkdtemp(prefix="gradcheck-metal-"))
-    worker = Standing(Limits(seconds, None), logs)
+    worker = Standing(Limits(seconds + _GRACE, None), logs)
     atexit.register(_end, worker, logs)
     return worker
 

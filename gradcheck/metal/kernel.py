@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -22,9 +23,9 @@ Template = Sequence[tuple[str, "mx.Dtype | int | bool"]]
 
 Observer = Callable[[Launched], object]
 
-# MLX's own, also while a tap has put others in their place.
-_MLX_KERNEL = mx.fast.metal_kernel
-_HAS_GPU = mx.metal.is_available
+# MLX's own, also while a tap or `gradcheck sanitize` has put others in their place.
+_MLX_KERNEL = inspect.unwrap(mx.fast.metal_kernel)
+_HAS_GPU = inspect.unwrap(mx.metal.is_available)
 
 _OBSERVERS: ContextVar[tuple[Observer, ...]] = ContextVar("observers of launches", default=())
 _MATH_MODES = ("safe", "relaxed", "fast")
@@ -66,16 +67,34 @@ def metal_kernel(
     Raises:
         ValueError: no output, or compile options that there are not.
     """
-    text = Text(name, tuple(input_names), tuple(output_names), source, header, atomic_outputs)
-    if not text.output_names:
-        raise ValueError("[metal_kernel] Must specify at least one output.")
-    math_mode = _math_mode(compile_options)
+    on_cpu = cpu_kernel(name, input_names, output_names, source, header, ensure_row_contiguous, atomic_outputs, compile_options)
     if place() == "metal":
         # Older MLX has no compile options, and needs none where there are none.
         options = {"compile_options": dict(compile_options)} if compile_options else {}
         on_gpu = _MLX_KERNEL(name, input_names, output_names, source, header, ensure_row_contiguous, atomic_outputs, **options)
-        return GpuKernel(text, cast("Callable[..., list[mx.array]]", on_gpu))
-    return CpuKernel(text, ensure_row_contiguous, math_mode)
+        return GpuKernel(on_cpu.text, cast("Callable[..., list[mx.array]]", on_gpu))
+    return on_cpu
+
+
+def cpu_kernel(
+    name: str,
+    input_names: Sequence[str],
+    output_names: Sequence[str],
+    source: str,
+    header: str = "",
+    ensure_row_contiguous: bool = True,  # noqa: FBT001, FBT002
+    atomic_outputs: bool = False,  # noqa: FBT001, FBT002
+    compile_options: Mapping[str, str] | None = None,
+) -> CpuKernel:
+    """As `metal_kernel`, but for this CPU also where there is a GPU.
+
+    Raises:
+        ValueError: as `metal_kernel`.
+    """
+    text = Text(name, tuple(input_names), tuple(output_names), source, header, atomic_outputs)
+    if not text.output_names:
+        raise ValueError("[metal_kernel] Must specify at least one output.")
+    return CpuKernel(text, ensure_row_contiguous, _math_mode(compile_options))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,9 @@ from gradcheck.metal import abi
 from gradcheck.metal.errors import MetalError
 from gradcheck.metal.memory import guarded
 
+# A kernel names its runtime, and looks there first: another one in this process, of headers since changed, is not in its way.
+_MODE = ctypes.RTLD_LOCAL | os.RTLD_DEEPBIND if sys.platform == "linux" else ctypes.RTLD_GLOBAL
+
 Bytes = npt.NDArray[np.uint8]
 Grid = tuple[int, int, int]
 
@@ -47,6 +50,7 @@ class Launch:
         runtime: the runtime's library.
         library: the kernel's, and the symbols in it (`loop` may be empty).
         threads: threads of the operating system.
+        seconds: after which it is given up where it next waits for other threads or (checked) touches memory, as a finding; 0 is never.
     """
 
     runtime: Path
@@ -60,6 +64,7 @@ class Launch:
     schedule: str
     seed: int
     threads: int
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +128,7 @@ def launch(what: Launch) -> Outcome:
             schedule=abi.SCHEDULES[what.schedule],
             threads=1 if what.checked else what.threads,
             seed=what.seed,
+            budget=round(what.seconds * 1e9),
             library_low=low,
             library_high=high,
         )
@@ -136,7 +142,7 @@ def launch(what: Launch) -> Outcome:
 
 @functools.lru_cache(maxsize=4)
 def _runtime(path: str) -> ctypes._CFuncPtr:  # type: ignore[name-defined] # ctypes has no public name for it
-    library = _load(path, ctypes.RTLD_GLOBAL)  # a kernel finds the runtime's functions by name
+    library = _load(path, _MODE)
     version = ctypes.c_int.in_dll(library, "gcm_abi").value
     if version != abi.ABI:
         raise MetalError(
@@ -150,7 +156,7 @@ def _runtime(path: str) -> ctypes._CFuncPtr:  # type: ignore[name-defined] # cty
 @functools.lru_cache(maxsize=1024)
 def _kernel(path: str, entry: str, loop: str) -> tuple[int, int | None, int, int]:
     """Addresses of a kernel's symbols, and where its library lies."""
-    library = _load(path, ctypes.RTLD_LOCAL)
+    library = _load(path, _MODE)
     found = [ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in (entry, loop) if name]
     assert found[0] is not None
     return found[0], found[1] if loop else None, *_range(path)

@@ -7,12 +7,14 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 
-from gradcheck.metal.collectives import SPACES
+from gradcheck.metal.collectives import SPACES, Function, functions
 from gradcheck.metal.edits import Edit, Edited, apply
 from gradcheck.metal.tokens import Token, closing, closing_angle, code, tokenize
 
 _UNROLL = re.compile(r"\s*#\s*pragma\s+(clang\s+loop|unroll|nounroll)\b")
 _LITERAL = re.compile(r"(?!0[xX])[\d.]+(?:[eE][+-]?\d+)?(H|[bB][fF])")
+_UNSUFFIXED = re.compile(r"(?!0[xX])(?:[\d']+\.[\d']*|\.[\d']+|[\d']+(?=[eE]))(?:[eE][+-]?\d+)?|0[xX][\da-fA-F.']+[pP][+-]?\d+")
+_DEFINE = re.compile(r"[ \t]*#[ \t]*define\b")
 _PARTS = {"unsigned", "signed", "long", "short", "int", "char"}  # words of which a type may have several
 _BEFORE_TYPE = {"const", "volatile", "struct", "class", "typename"}
 
@@ -21,8 +23,8 @@ _BEFORE_TYPE = {"const", "volatile", "struct", "class", "typename"}
 def rewrite(text: str, collectives: frozenset[str] = frozenset(), *, overloads: bool = False) -> Edited:
     """The text in words that C++ has.
 
-    Threadgroup variables come from the runtime, loops with collectives are marked, of overloads that differ only by address space the
-    first is left, and literals of half and bfloat get suffixes that C++ takes.
+    Threadgroup variables come from the runtime, loops and functions with collectives are marked, of overloads that differ only by address
+    space the first is left, and literals get suffixes that C++ takes, or lacked.
 
     Args:
         text: a kernel's body or its header.
@@ -32,7 +34,8 @@ def rewrite(text: str, collectives: frozenset[str] = frozenset(), *, overloads: 
     tokens = code(text)
     doubled = [] if overloads else list(_doubled(tokens))
     gone = [range(edit.start, edit.end) for edit in doubled]
-    edits = [*_variables(tokens, text), *_literals(tokens), *_loops(text, tokens, collectives)]
+    edits = [*_variables(tokens, text), *_literals([*tokens, *_defined(text)]), *_loops(text, tokens, collectives)]
+    edits += [*_calls(tokens, collectives), *_attributes(tokens)]
     return apply(text, [*doubled, *(edit for edit in edits if not any(edit.start in span for span in gone))])
 
 
@@ -66,10 +69,28 @@ def _variables(tokens: Sequence[Token], text: str) -> Iterator[Edit]:
 
 
 def _literals(tokens: Sequence[Token]) -> Iterator[Edit]:
-    """`1.0H` and `1.0bf`: C++ has no literals with these suffixes but those that begin with an underscore, which `types.h` defines."""
+    """Literals as C++ and clang have them.
+
+    `1.0H` and `1.0bf` get an underscore, since C++ has no suffixes of ours without one; `types.h` defines them. `1.0` gets an f: clang's
+    -cl-single-precision-constant makes it a float by an implicit cast, and forgets that when it instantiates a template.
+    """
     for token in tokens:
-        if token.kind == "number" and (match := _LITERAL.fullmatch(token.text)):
+        if token.kind != "number":
+            continue
+        if match := _LITERAL.fullmatch(token.text):
             yield Edit(token.start + match.start(1), token.end, f"_{match[1].lower()}")
+        elif _UNSUFFIXED.fullmatch(token.text):
+            yield Edit(token.end, token.end, "f")
+
+
+def _defined(text: str) -> list[Token]:
+    """The tokens of macros' replacements, which are not among those of `code`."""
+    found = []
+    for directive in tokenize(text):
+        if directive.kind == "directive" and (define := _DEFINE.match(directive.text)):
+            begin = directive.start + define.end()
+            found += [token._replace(start=token.start + begin) for token in tokenize(text[begin : directive.end])]
+    return found
 
 
 def _type(tokens: Sequence[Token], i: int) -> int | None:
@@ -153,6 +174,52 @@ def _loops(text: str, tokens: Sequence[Token], collectives: Collection[str]) -> 
     # Where one loop ends and the next begins the end comes first; where two begin, the outer one.
     yield from closed
     yield from opened
+
+
+def _calls(tokens: Sequence[Token], collectives: Collection[str]) -> Iterator[Edit]:
+    """A function with a collective is told from where it is called, by an argument that callers do not write.
+
+    So lanes that call it from the two sides of a branch do not meet in it, as they do not on a GPU. Left as they are: those that are also
+    declared without a body or used as values, variadic and constexpr ones, and specialisations of templates, which take no such argument.
+    """
+    known = [function for function in functions(tokens) if function.name in collectives]
+    defined = {function.at for function in known}
+    odd = {
+        token.text
+        for i, token in enumerate(tokens[:-1])
+        if token.text in collectives and i not in defined and (tokens[i + 1].text not in {"(", "<"} or _declares(tokens, i))
+    }
+    for function in known:
+        end = closing(tokens, function.at + 1)
+        inside = [token.text for token in tokens[function.at + 2 : end]]
+        head = _head(tokens, function)
+        if function.name in odd or "..." in "".join(inside) or inside == ["void"] or not _KEPT_HEADS.isdisjoint(head) or "template<>" in "".join(head):
+            continue
+        yield Edit(*(tokens[end].start,) * 2, f"{', ' if inside else ''}gcm::here gcm_from = gcm::here()")
+        yield Edit(*(tokens[function.opening].end,) * 2, " gcm::loop_mark gcm_call(gcm_from);")
+
+
+_KEPT_HEADS = {"constexpr", "operator", "kernel", "virtual", "friend"}
+
+
+def _head(tokens: Sequence[Token], function: Function) -> list[str]:
+    """What stands before the name of a function: its return type and qualifiers."""
+    begin = function.at
+    while begin and tokens[begin - 1].text not in {";", "{", "}"}:
+        begin -= 1
+    return [token.text for token in tokens[begin : function.at]]
+
+
+def _declares(tokens: Sequence[Token], i: int) -> bool:
+    """Whether a function is declared here, without a body: a type stands before it."""
+    return i > 0 and tokens[i - 1].kind == "word" and tokens[i - 1].text not in {"return", "else", "do", "case"}
+
+
+def _attributes(tokens: Sequence[Token]) -> Iterator[Edit]:
+    """`[[threadgroup(0)]]` of a parameter means nothing here, and `threadgroup` is a macro."""
+    for i in range(2, len(tokens)):
+        if tokens[i].text == "threadgroup" and tokens[i - 1].text in {"[", ","} and tokens[i + 1 : i + 2] and tokens[i + 1].text == "(":
+            yield Edit(tokens[i].start, tokens[i].end, "gcm_index")
 
 
 def _pragma(tokens: Sequence[Token], i: int) -> int:

@@ -67,8 +67,8 @@ def _lambdas(tokens: Sequence[Token]) -> Iterator[tuple[Token, str]]:
 
 def _recursion(tokens: Sequence[Token]) -> Iterator[tuple[Token, str]]:
     defined = functions(tokens)
-    once = {name for name, count in Counter(name for name, _, _ in defined).items() if count == 1}
-    calls = {name: list(_calls(tokens[start:end], once)) for name, start, end in defined if name in once}
+    once = {name for name, count in Counter(function.name for function in defined).items() if count == 1}
+    calls = {name: list(_calls(tokens[start:end], once)) for name, _, start, end in defined if name in once}
     for name, called in calls.items():
         token = next((token for token in called if token.text == name or name in _reach(token.text, calls)), None)
         if token is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gradcheck.metal.collectives import collective_names, waits
@@ -53,6 +54,14 @@ extern "C" __attribute__((visibility("default"))) void gcm_loop{tag}(void* const
 
 _FIELDS = ("device", "constant", "threadgroup", "thread")  # words that are macros, and some of them names in gcm_thread
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*(?:include|import)\b[^\n]*$", re.MULTILINE)
+_DEFINES = {
+    # Three or four components with a repeat, `v.xxy`. May stand in a macro, so no dot is asked for.
+    "GCM_ALL_SWIZZLES": re.compile(r"\b(?=[xyzw]{3,4}\b)[xyzw]*([xyzw])[xyzw]*\1"),
+    # A union has no copy constructor if a member's copy is not trivial.
+    "GCM_PLAIN_VECTORS": re.compile(r"\bunion\b"),
+}
+"""Macros that only some texts need, and what makes one need them."""
+
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
 
 
@@ -85,11 +94,13 @@ class Unit:
         text: the C++, which follows `PRELUDE`.
         sources: by the file name that stands in its `#line` directives.
         loops: for each kernel, whether it has a `gcm_loop` as well.
+        defines: macros that the headers must see for it.
     """
 
     text: str
     sources: dict[str, Source] = field(hash=False)
     loops: tuple[bool, ...] = ()
+    defines: tuple[str, ...] = ()
 
 
 @functools.lru_cache(maxsize=256)
@@ -120,21 +131,24 @@ def make_unit(jobs: tuple[Job, ...], *, loops: bool = True, spaces: bool = False
             pieces.append(f"namespace gcm_kernel{tag} {{\nusing namespace metal;\n")
         pieces.append(f'#line {HEADER_LINES + 1} "{header_file}"\n{inside}\n#line 1 "{text.name} (generated)"\n{job.signature.head}')
         pieces.append(f'#line {BODY_LINES + 1} "{body_file}"\n{body.text}\n}}\n#line 1 "{text.name} (entry)"\n')
-        if spaces:
-            pieces.append(_instance(job.signature))
-            continue
-        call = _call(job.signature)
-        pieces += [f'#pragma push_macro("{word}")\n#undef {word}\n' for word in _FIELDS]
-        pieces.append(
-            f'extern "C" __attribute__((visibility("default"), no_sanitize("thread"))) void gcm_entry{tag}(void* const* buffers, gcm_thread* self) {{ {call}; }}\n'
-        )
-        if loop:
-            pieces.append(_LOOP.format(tag=tag, call=call))
-        pieces += [f'#pragma pop_macro("{word}")\n' for word in _FIELDS]
+        pieces += [_instance(job.signature)] if spaces else _entries(job.signature, tag, loop=loop)
         if many:
             defined = sorted({*_DEFINE.findall(text.header), *_DEFINE.findall(text.source)})
             pieces += ["}\n", *(f"#undef {name}\n" for name in defined)]
-    return Unit("".join(pieces), sources, tuple(looped))
+    defines = tuple(
+        name for name, word in _DEFINES.items() if any(word.search(part) for job in jobs for part in (job.text.source, job.text.header))
+    )
+    return Unit("".join(pieces), sources, tuple(looped), defines)
+
+
+def _entries(signature: Signature, tag: str, *, loop: bool) -> Iterator[str]:
+    call = _call(signature)
+    yield from (f'#pragma push_macro("{word}")\n#undef {word}\n' for word in _FIELDS)
+    exported = 'extern "C" __attribute__((visibility("default"), no_sanitize("thread")))'
+    yield f"{exported} void gcm_entry{tag}(void* const* buffers, gcm_thread* self) {{ {call}; }}\n"
+    if loop:
+        yield _LOOP.format(tag=tag, call=call)
+    yield from (f'#pragma pop_macro("{word}")\n' for word in _FIELDS)
 
 
 def _call(signature: Signature) -> str:

@@ -29,6 +29,12 @@ void detail_finding(gcm_report& report, const char* format, ...) {
   va_end(arguments);
 }
 
+gcm_report late(const Worker& w, const gcm_fiber* fiber) {
+  gcm_report report = finding(GCM_TIMEOUT, &w, fiber);
+  detail_finding(report, "still running after %.3g s", (double)w.launch->call->budget * 1e-9);
+  return report;
+}
+
 void record(const gcm_report& report) {
   Lock lock(guard);
   for (gcm_u32 i = 0; i < n_found; i++) {

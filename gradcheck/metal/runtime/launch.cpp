@@ -34,7 +34,7 @@ static void run_loop(Worker& w) {
 static void work(Worker& w, Launch& launch) {
   w.launch = &launch;
   w.switches = w.collectives = 0;
-  w.steps = (long)std::min(launch.call->budget, ~0ul >> 1);
+  w.steps = 0;
   if (!run_guarded(w, launch.call->loop && !launch.call->checked ? run_loop : run_fibers)) launch.stopped = true;
   launch.switches += w.switches + w.collectives * GCM_LANES;
   launch.collectives += w.collectives;
@@ -77,6 +77,7 @@ GCM_EXPORT int gcm_launch(const gcm_call* call, gcm_result* result) {
   auto parts = [](gcm_u32 whole, gcm_u32 part) { return (whole + part - 1) / part; };
   launch.threadgroups = {parts(launch.grid.x, launch.threadgroup.x), parts(launch.grid.y, launch.threadgroup.y), parts(launch.grid.z, launch.threadgroup.z)};
   launch.total = launch.threadgroups.x * launch.threadgroups.y * launch.threadgroups.z;
+  launch.deadline = call->budget ? now() + call->budget : 0;
   std::vector<void*> pointers;
   for (gcm_u32 i = 0; i < call->n_buffers; i++) pointers.push_back(call->buffers[i].data);
   launch.pointers = pointers.data();

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 
 #include "gcm/fiber.h"
 
@@ -20,6 +21,7 @@ struct Launch {
   void* const* pointers;
   gcm_u3 grid, threadgroup, threadgroups;
   gcm_u32 total;
+  gcm_u64 deadline;  // by the monotonic clock; 0: none
   std::atomic<gcm_u32> next{0};
   std::atomic<bool> stopped{false};
   std::atomic<gcm_u64> switches{0}, collectives{0};
@@ -49,10 +51,17 @@ struct Worker {
   gcm_u32 barrier_site, barrier_flags;
   gcm_u64 barrier_stamp, random;
   bool barrier_uneven;
-  long steps;  // left of the budget
+  long steps;  // until the next look at the clock
   gcm_u32 fruitless;  // turns given up by spinning threads since any thread got further
   gcm_u64 switches, collectives;
 };
+
+inline gcm_u64 now() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (gcm_u64)t.tv_sec * 1'000'000'000 + (gcm_u64)t.tv_nsec;
+}
+inline bool out_of_time(const Launch& launch) { return launch.deadline && now() >= launch.deadline; }
 
 inline gcm_fiber* fiber_at(const Worker& w, gcm_u32 thread) { return (gcm_fiber*)(w.region + (GCM_FIRST_SLOT + thread) * GCM_FIBER_BYTES); }
 inline char* stack_at(const Worker& w, gcm_u32 thread) { return w.region + (GCM_FIRST_SLOT + thread) * GCM_STACK_BYTES; }
@@ -75,6 +84,7 @@ void run_another(Worker& w, gcm_fiber* self);  // lets some other thread run tha
 gcm_report finding(gcm_u32 kind, const Worker* w, const gcm_fiber* fiber);
 void name_finding(gcm_report& report, const char* name);
 __attribute__((format(printf, 2, 3))) void detail_finding(gcm_report& report, const char* format, ...);
+gcm_report late(const Worker& w, const gcm_fiber* fiber);  // a launch that is out of time
 void record(const gcm_report& report);
 void clear_findings();
 void take_findings(gcm_result& result);

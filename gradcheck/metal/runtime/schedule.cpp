@@ -3,7 +3,8 @@
 
 #include "runtime.h"
 
-static constexpr long fuel_of_even = 1 << 16;  // collectives between two looks at the budget
+static constexpr long fuel_of_even = 1 << 16;  // collectives between two turns of the runtime
+static constexpr long steps_of_look = 1 << 12;  // between two looks at the clock
 
 static gcm_u64 draw(Worker& w) {
   gcm_u64 x = w.random;
@@ -153,14 +154,14 @@ static void release_barrier(Worker& w) {
   if (schedule_of(w) == GCM_RANDOM) new_priorities(w);
 }
 
-static void spend(Worker& w, gcm_fiber* self, long steps, const gcm_simdgroup* g) {
-  if (!w.launch->call->budget || (w.steps -= steps) >= 0) return;
-  gcm_report report = finding(GCM_TIMEOUT, &w, self);
-  if (g) {
-    report.line = gcm::site_line(g->site);
-    report.column = gcm::site_column(g->site);
-  }
-  detail_finding(report, "more than %lu steps", w.launch->call->budget);
+// Whoever is at `site` has taken some steps.
+static void spend(Worker& w, gcm_fiber* self, long steps, gcm_u32 site) {
+  if ((w.steps -= steps) >= 0) return;
+  w.steps = steps_of_look;
+  if (!out_of_time(*w.launch)) return;
+  gcm_report report = late(w, self);
+  report.line = gcm::site_line(site);
+  report.column = gcm::site_column(site);
   record(report);
   stop(w, self);
 }
@@ -205,7 +206,7 @@ static void go_on(Worker& w, gcm_fiber* self) {
 GCM_EXPORT void gcm_wait(gcm_fiber* self, gcm_u64 key, gcm_u32 site, gcm_resolver resolve) {
   gcm_simdgroup& g = *self->group;
   Worker& w = worker_of(&g);
-  spend(w, self, 1, &g);
+  spend(w, self, 1, site);
   w.fruitless = 0;
   unpack(g);
   self->key = key;
@@ -221,7 +222,7 @@ GCM_EXPORT void gcm_served(gcm_fiber* self) {
   Worker& w = worker_of(&g);
   const long spent = g.fuelled - g.fuel;
   w.collectives += spent;
-  spend(w, self, spent, &g);
+  spend(w, self, spent, g.site);
   g.fuel = g.fuelled;
   let_others(w, g);
   gcm_fiber* next = choose(w, self);
@@ -233,7 +234,7 @@ GCM_EXPORT void gcm_served(gcm_fiber* self) {
 GCM_EXPORT void gcm_wait_barrier(gcm_fiber* self, gcm_u32 flags, gcm_u32 site) {
   gcm_simdgroup& g = *self->group;
   Worker& w = worker_of(&g);
-  spend(w, self, 1, &g);
+  spend(w, self, 1, site);
   w.fruitless = 0;
   unpack(g);
   self->site = site;

@@ -7,6 +7,7 @@
 #include <vector>
 
 Checker checker;
+static constexpr long accesses_of_look = 1 << 20;  // between two looks at the clock
 
 namespace {
 
@@ -28,6 +29,8 @@ struct Pending {
   unsigned char before[16];
   long fuel;
 } pending;
+
+Touch misaligned_last;
 
 void forget_places() { memset((void*)checker.recent, 0, sizeof checker.recent); }
 
@@ -223,11 +226,8 @@ Memory* look_up(const Touch& touch, bool may_be_private) {
 
 void misaligned(const Touch& touch) {
   // Seen by the check of the pointer's type, and then again by that of the access.
-  static const char* last;
-  static gcm_u32 last_group;
-  if (last == touch.address && last_group == checker.group_start) return;
-  last = touch.address;
-  last_group = checker.group_start;
+  if (misaligned_last.address == touch.address && misaligned_last.self == touch.self) return;
+  misaligned_last = touch;
   const Memory* memory = memory_of(touch);
   gcm_report report = finding_at(GCM_MISALIGNED, touch, memory);
   detail_finding(report, "the address is %lu past a multiple of %lu", (gcm_u64)touch.address % touch.bytes, touch.bytes);
@@ -256,18 +256,16 @@ void touch_slowly(const Touch& touch) {
 
 void tick(const Touch& touch) {
   if (pending.n) return settle();
-  if (!checker.worker->launch->call->budget) {
-    checker.fuel = ~0ul >> 1;
-    return;
-  }
-  gcm_report report = finding_at(GCM_TIMEOUT, touch, nullptr);
-  detail_finding(report, "more than %lu accesses to memory", checker.worker->launch->call->budget);
+  checker.fuel = accesses_of_look;
+  if (!out_of_time(*checker.worker->launch)) return;
+  gcm_report report = late(*checker.worker, touch.self);
+  report.pc = touch.place;
   record(report);
   stop(*checker.worker, touch.self);
 }
 
 static gcm_u32 advance() {
-  if (!++checker.clock) {  // four thousand million barriers: no budget is that large
+  if (!++checker.clock) {  // after four thousand million barriers
     gcm_report report = finding(GCM_TIMEOUT, checker.worker, nullptr);
     detail_finding(report, "more barriers than can be counted");
     record(report);
@@ -292,9 +290,10 @@ void begin_checking(Worker& w) {
   }
   library = {(char*)call.library_low, (gcm_u64)(call.library_high - call.library_low), nullptr, 0, flag_device, GCM_NO_BUFFER, false, true, true, "the kernel library"};
   pending.n = 0;
+  misaligned_last = {};
   checker = {};
   checker.library = (gcm_u64)call.library_low;
-  checker.fuel = call.budget ? (long)std::min(call.budget, ~0ul >> 1) : (long)(~0ul >> 1);
+  checker.fuel = accesses_of_look;
   checker.worker = &w;
   checker.region = (gcm_u64)w.region;
 }

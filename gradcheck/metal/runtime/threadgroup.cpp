@@ -5,7 +5,7 @@
 
 static constexpr gcm_u64 between = 512;  // in checked mode: nothing lies there, so what touches it is out of bounds
 
-GCM_EXPORT void* gcm_threadgroup_memory(gcm_fiber* self, const void* id, gcm_u64 bytes, gcm_u64 align, const char* name) {
+GCM_EXPORT void* gcm_threadgroup_memory(gcm_fiber* self, const void* id, gcm_u64 bytes, gcm_u64 align, const char* name, gcm_u32 site) {
   Worker& w = worker_of(self->group);
   for (gcm_u32 i = 0; i < w.n_variables; i++)
     if (w.variables[i].id == id) return w.variables[i].address;
@@ -16,6 +16,8 @@ GCM_EXPORT void* gcm_threadgroup_memory(gcm_fiber* self, const void* id, gcm_u64
     gcm_report report = finding(GCM_THREADGROUP_MEMORY, &w, self);
     name_finding(report, name);
     report.size = (gcm_u32)w.declared;
+    report.line = gcm::site_line(site);
+    report.column = gcm::site_column(site);
     if (w.n_variables == most_variables) detail_finding(report, "more than %u threadgroup variables", most_variables);
     else detail_finding(report, "%lu bytes of threadgroup memory with this variable; the limit is %lu", w.declared, threadgroup_bytes);
     record(report);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,8 +15,8 @@ from gradcheck.metal import compile as compiler
 from gradcheck.metal.compile import Options
 from gradcheck.metal.lines import line_table
 from gradcheck.metal.signature import Shape, Text, sign
-from gradcheck.metal.spaces import space_errors
-from gradcheck.metal.unit import BODY_LINES, Job
+from gradcheck.metal.spaces import declares_pointer
+from gradcheck.metal.unit import BODY_LINES, Job, make_unit
 
 PLAIN = Options()
 
@@ -46,7 +47,7 @@ def test_a_kernel_is_compiled_once(compilations: list[str], tmp_path: Path):
     assert len(compilations) == 1
 
 
-@pytest.mark.parametrize("change", ["source", "header", "checked", "contract", "math", "compiler", "headers"])
+@pytest.mark.parametrize("change", ["source", "header", "checked", "contract", "math", "compiler", "headers", "runtime"])
 def test_whatever_the_code_depends_on_is_in_the_key(change: str, monkeypatch: pytest.MonkeyPatch):
     def key(source: str = "out[0] = 1;", header: str = "", options: Options = PLAIN) -> str:
         return build._key(job(source, header), options)
@@ -58,6 +59,8 @@ def test_whatever_the_code_depends_on_is_in_the_key(change: str, monkeypatch: py
         monkeypatch.setattr(toolchain, "find", lambda: replace(found, version="another"))
     if change == "headers":
         monkeypatch.setattr(build, "headers_digest", lambda: "another")
+    if change == "runtime":
+        monkeypatch.setattr(build, "runtime_digest", lambda _: "another")
     after = {
         "source": lambda: key("out[0] = 2;"),
         "header": lambda: key(header="int x;"),
@@ -66,6 +69,39 @@ def test_whatever_the_code_depends_on_is_in_the_key(change: str, monkeypatch: py
         "math": lambda: key(options=Options(math_mode="fast")),
     }.get(change, key)()
     assert after != before
+
+
+def test_a_kernel_of_a_copied_package_is_the_same_and_only_the_edited_one_is_compiled(compilations: list[str], tmp_path: Path):
+    """As `engine.mutate` copies a package for each mutant: its texts are read from another folder."""
+    for package in ("original", "mutant"):
+        (tmp_path / package).mkdir()
+        for name in ("forward", "backward", "sum"):
+            (tmp_path / package / f"{name}.metal").write_text(f"out[0] = a[0]; // {name} {tmp_path}")
+    (tmp_path / "mutant/forward.metal").write_text(f"out[0] = a[1]; // {tmp_path}")
+    for package in ("original", "mutant"):
+        for name in ("forward", "backward", "sum"):
+            build.build(job((tmp_path / package / f"{name}.metal").read_text(), name=name), Options(checked=True))
+    assert len(compilations) == 4
+    assert "a[1]" in compilations[3]
+
+
+def test_a_kernel_is_bound_to_its_own_runtime_whatever_else_the_process_has_loaded(tmp_path: Path):
+    """An imposter defines the runtime's functions for everyone to see, as another version of the runtime would."""
+    source = tmp_path / "imposter.cpp"
+    source.write_text('extern "C" { void* gcm_threadgroup_memory() { __builtin_trap(); } void __tsan_read4() { __builtin_trap(); } }')
+    flags = ["-shared", "-fPIC", "-nostdlib", "-Wno-everything", str(source), "-o", str(tmp_path / "imposter.so")]
+    subprocess.run([*toolchain.find().driver, *flags], check=True)
+    code = f"""import ctypes, sys
+ctypes.CDLL({str(tmp_path / "imposter.so")!r}, mode=ctypes.RTLD_GLOBAL)
+import numpy as np
+from tests.unit.metal.test_build import job
+from gradcheck.metal import abi, build, compile, launch, toolchain
+built = build.build(job("threadgroup float s[1]; s[0] = a[0]; out[0] = s[0];"), build.Options(checked=True))
+buffers = (launch.Buffer("a", abi.INPUT, np.full(64, 7, np.float32), 4), launch.Buffer("out", abi.OUTPUT, np.zeros(1, np.float32), 4))
+done = launch.launch(launch.Launch(compile.runtime(toolchain.find()), built.library, built.entry, "", buffers, (1, 1, 1), (1, 1, 1), True, "in-order", 0, 1))
+print(done.outputs[0].view(np.float32)[0], len(done.reports))"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
+    assert done.stdout == "7.0 0\n", done.stderr
 
 
 def test_many_kernels_are_compiled_together_and_each_is_found_alone(compilations: list[str], tmp_path: Path):
@@ -130,12 +166,69 @@ def test_a_lambda_and_an_uninitialised_variable_are_warnings():
     assert any("k.metal:3" in one and "uninitialized" in one for one in said)
 
 
-def test_address_spaces_that_are_mixed_up_are_found_at_their_place():
-    (found,) = space_errors(job("threadgroup float s[4];\ndevice float* q = s;\nq[0] = 1;"))
-    assert str(found.place) == "k.metal:2:15"
-    assert "device float *" in found.message
-    assert "threadgroup float" in found.message
-    assert space_errors(job("threadgroup float s[4];\nthreadgroup float* q = s;\nq[0] = a[0]; out[0] = q[0];")) == ()
+CROSSINGS = {
+    "a variable": ("threadgroup float s[4];\ndevice float* q = s;", "", "k.metal:2:15", "device float *' with an lvalue of type 'threadgroup float[4]"),
+    "an assignment": ("threadgroup float s[4];\nconst device float* p = a; p = s;", "", "k.metal:2:32", "threadgroup float[4]"),
+    "a call": ("threadgroup float s[4];\nout[0] = f(s);", "float f(device float* p) { return p[0]; }\n", "k.metal:2:10", "'device float *' for 1st"),
+    "a template": ("threadgroup float s[4];\nout[0] = f(s);", "template <class T> T f(const device T* p) { return *p; }\n", "k.metal:2:10", "deduced type"),
+    "private memory": ("float s[4];\nout[0] = f(s);", "float f(device float* p) { return p[0]; }\n", "k.metal:2:10", "from 'float[4]' to 'device"),
+    "a return": ("threadgroup float s[4]; f(s);", "device float* f(threadgroup float* p) {\n  return p; }\n", "k.header.metal:2:10", "threadgroup float *"),
+    "a field": ("threadgroup float s[4]; S x;\nx.p = s;", "struct S { device float* p; };\n", "k.metal:2:7", "threadgroup float[4]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", CROSSINGS)
+def test_a_pointer_handed_to_another_address_space_does_not_compile_in_checked_mode(way: str):
+    source, header, where, what = CROSSINGS[way]
+    with pytest.raises(CompileError, match=rf"{re.escape(where)}: error: .*{re.escape(what)}"):
+        build.build(job(source + "\nout[0] = 1;", header), Options(checked=True))
+    build.build(job(source + "\nout[0] = 1;", header), PLAIN)  # C++ has nothing against it
+
+
+@pytest.mark.parametrize(
+    "source, header",
+    [
+        ("threadgroup float s[4];\nthreadgroup float* q = s;\nq[0] = a[0]; out[0] = q[0];", ""),
+        ("threadgroup bfloat s[2]; threadgroup bfloat* b = s; b[0] = bfloat(a[0]); float f = b[0]; bfloat c = b[0]; out[0] = f + c;", ""),
+        ("const device float4* p = (const device float4*)a; float4 v = p[0]; p += 1; out[0] = dot(v, p[0]) + v.x;", ""),
+        ("threadgroup bfloat s[2]; s[0] = bfloat(1); out[0] = f(out, s[0]);", "float f(device float* p, bfloat b) { return b; }\nfloat f(threadgroup float* p, bfloat b) { return b; }\n"),
+        ("threadgroup atomic<int> n; threadgroup atomic<int>* m = &n; atomic_store_explicit(m, 1, memory_order_relaxed); out[0] = 1;", ""),
+        ("float s[4] = {a[0]}; f(s); out[0] = s[0] + L;", "constant constexpr float L = 2;\nvoid f(thread float* p) { p[0] += 1; }\n"),
+    ],
+)  # fmt: skip
+def test_pointers_that_keep_to_their_address_space_compile(source: str, header: str):
+    assert isinstance(build.build(job(source, header), Options(checked=True)), build.Built)
+
+
+def test_of_many_kernels_the_one_that_crosses_address_spaces_is_wrong(tmp_path: Path):
+    good = [job(f"device float* q = out; q[0] = {value}; // {tmp_path}") for value in range(3)]
+    bad = job(f"threadgroup float s[1];\ndevice float* q = s; q[0] = 1; // {tmp_path}")
+    made = build.build_many([good[0], bad, *good[1:]], Options(checked=True))
+    assert [isinstance(one, CompileError) for one in made] == [False, True, False, False]
+    assert "k.metal:2:15: error" in str(made[1])
+
+
+@pytest.mark.parametrize(
+    "text, answer",
+    [
+        ("device float* p = a;", True),
+        ("f((const device metal::vec<float, 4>*)a);", True),
+        ("void f(thread T& x);", True),
+        ("auto p = a + 3;", False),
+        ("threadgroup float s[32]; constant float L = 2 * 3; // device float* p", False),
+    ],
+)
+def test_a_text_that_declares_a_pointer_is_told(text: str, *, answer: bool):
+    assert declares_pointer(text) is answer
+
+
+def test_the_swizzles_that_few_kernels_use_are_there_for_those(compilations: list[str], tmp_path: Path):
+    # In a macro too, which is why a text is searched and not its tokens.
+    texts = ["out[0] = v.xxy.z + v.wzyx.x;", "out[0] = v.TWICE.z;", "out[0] = v.wzyx.x;"]
+    units = [make_unit((job(f"float4 v = float4(a[0]); {text} // {tmp_path}", "#define TWICE xyzz\n" * ("TWICE" in text)),)) for text in texts]
+    assert [unit.defines for unit in units] == [("GCM_ALL_SWIZZLES",), ("GCM_ALL_SWIZZLES",), ()]
+    for text in texts:
+        build.build(job(f"float4 v = float4(a[0]); {text}", "#define TWICE xyzz\n" * ("TWICE" in text)), PLAIN)
 
 
 def test_without_a_compiler_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -129,6 +129,11 @@ def test_lanes_of_a_simdgroup_add_up():
     assert out.tolist() == [sum(range(32))] * 32 + [sum(range(32, 64))] * 32
 
 
+def test_a_literal_is_a_float_in_a_template_too():
+    source = E + "out[e] = e ? sizeof(HALF * T(1)) : 0.1 * T(3) == 0.1f * T(3);"  # in double 0.1 * 3 is another number
+    assert call(source, [], (2,), header="#define HALF 0.5\n", template=[("T", mx.float32)]).tolist() == [1, 4]
+
+
 def test_helpers_stand_in_the_header():
     header = "template <typename T> T twice(T x) { return x + x; }"
     assert call(E + "out[e] = twice(a0[e]);", [mx.ones(9)], (9,), header=header).tolist() == [2] * 9

@@ -1,4 +1,4 @@
-"""Metal text becomes C++ text, line by line, and comments, strings and macros stay as they are."""
+"""Metal text becomes C++ text, line by line; comments and strings stay as they are, and of macros all but literals."""
 
 from __future__ import annotations
 
@@ -98,6 +98,34 @@ def test_nested_loops_without_braces_are_marked_from_the_outside():
     assert marked.count("{") == marked.count("}")
 
 
+def test_a_function_with_a_collective_is_told_where_it_is_called():
+    told = "gcm::here gcm_from = gcm::here()"
+    mark = " gcm::loop_mark gcm_call(gcm_from);"
+    header = "template <class T> T f(T x, int n) { return simd_sum(x); }\nstruct S { float g() const { return f(1.0f, 2); } };\n"
+    assert new(header) == header.replace("int n)", f"int n, {told})").replace("g()", f"g({told})").replace("{ return", f"{{{mark} return")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "float f(float x) { return x; } float g(float x) { return simd_sum(x); } auto h = &g;",
+        "float f(float x); float f(float x) { return simd_sum(x); }",
+        "template <class... A> float f(A... a) { return simd_sum((a + ...)); }",
+        "template <> float f<float>(float x) { return simd_sum(x); }",
+        "float f(void) { return simd_sum(1.0f); }",
+        "constexpr float f(float x) { return simd_sum(x); }",
+        "kernel void f(device float* x) { x[0] = simd_sum(1.0f); }",
+    ],
+)
+def test_a_function_that_cannot_take_one_more_argument_stays(header: str):
+    assert new(header) == header
+
+
+def test_the_index_of_threadgroup_memory_is_no_macro():
+    header = "kernel void f(threadgroup float* s [[threadgroup(0)]], uint i [[thread_position_in_grid]]) {}"
+    assert new(header) == header.replace("[[threadgroup(0)]]", "[[gcm_index(0)]]")
+
+
 @pytest.mark.parametrize("before", ["#pragma unroll\n", "  #pragma clang loop unroll(full)\n", "  # pragma unroll (4)\n"])
 def test_a_hint_to_unroll_does_not_stand_between_a_mark_and_its_loop(before: str):
     marked = new(f"x = 1;\n{before}for (int i = 0; i < 4; i++) x += simd_sum(i);\n#pragma unroll\nfor (;;) y();")
@@ -132,6 +160,11 @@ def test_functions_that_differ_otherwise_stay_and_a_true_redefinition_is_left_to
 
 def test_literals_of_half_and_bfloat():
     assert new("a = 1.0H + 2bf - 1.5e-3BF + 0xbf + 3.0h;") == "a = 1.0_h + 2_bf - 1.5e-3_bf + 0xbf + 3.0h;"
+
+
+def test_literals_without_a_suffix_are_float_in_macros_too():
+    text = "#define A 0.5 /* 1.5 */ \\\n * .5\n#if 1\na = 1. + 1e-3 + 0x1.8p3 + 2.0f + 3 + 0x1e3 + x1.y + v.x2 + 1e5;"
+    assert new(text) == "#define A 0.5f /* 1.5 */ \\\n * .5f\n#if 1\na = 1.f + 1e-3f + 0x1.8p3f + 2.0f + 3 + 0x1e3 + x1.y + v.x2 + 1e5f;"
 
 
 @given(st.data())

@@ -10,7 +10,7 @@ typedef unsigned long gcm_u64;
 #undef thread
 #undef threadgroup
 
-#define GCM_ABI 1 // raised with any change below; the runtime exports it as `gcm_abi`
+#define GCM_ABI 2 // raised with any change below; the runtime exports it as `gcm_abi`
 
 struct gcm_u3 { gcm_u32 x, y, z; };
 
@@ -77,7 +77,7 @@ struct gcm_call {
   gcm_u32 schedule;
   gcm_u32 threads;                // OS threads over threadgroups; checked mode uses one
   gcm_u64 seed;
-  gcm_u64 budget;                 // scheduler steps after which the launch is given up as GCM_TIMEOUT; 0: none
+  gcm_u64 budget;                 // nanoseconds after which the launch is given up as GCM_TIMEOUT, at the next look; 0: none
   const char* library_low;        // address range of the kernel library, to tell its own constants from stray pointers
   const char* library_high;
 };

@@ -36,8 +36,8 @@ template <class T, unsigned long N> struct element_of<T[N]> : element_of<T> {};
 
 // A threadgroup variable of this thread's threadgroup. `Tag` tells declarations of one name apart.
 template <class T, class Tag>
-GCM_RUNTIME T* threadgroup_variable(const char* name) {
-  return (T*)gcm_threadgroup_memory(self(), &variable<Tag>::id, sizeof(T), alignof(typename element_of<T>::type), name);
+GCM_RUNTIME T* threadgroup_variable(const char* name, GCM_HERE) {
+  return (T*)gcm_threadgroup_memory(self(), &variable<Tag>::id, sizeof(T), alignof(typename element_of<T>::type), name, at.site);
 }
 
 }  // namespace gcm

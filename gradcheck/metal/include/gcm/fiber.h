@@ -83,7 +83,7 @@ void gcm_wait(gcm_fiber* self, gcm_u64 key, gcm_u32 site, gcm_resolver resolve);
 // All lanes of a simdgroup are served, and its fuel is used up.
 void gcm_served(gcm_fiber* self);
 void gcm_wait_barrier(gcm_fiber* self, gcm_u32 flags, gcm_u32 site);
-void* gcm_threadgroup_memory(gcm_fiber* self, const void* variable, gcm_u64 bytes, gcm_u64 align, const char* name);
+void* gcm_threadgroup_memory(gcm_fiber* self, const void* variable, gcm_u64 bytes, gcm_u64 align, const char* name, gcm_u32 site);
 void gcm_lane_missing(gcm_simdgroup* group, gcm_u32 lane, gcm_u32 wanted);
 void gcm_order_simdgroup(gcm_simdgroup* group, gcm_u32 mask);
 }
@@ -151,18 +151,19 @@ struct here {
 };
 
 // Counts the iterations of a loop that holds a collective, so that lanes meet in the same iteration only. The order of lanes that disagree
-// is that of (loop, iteration, …, collective) from the outermost loop inwards.
+// is that of (loop, iteration, …, collective) from the outermost loop inwards. A function with a collective is a loop of one iteration, which
+// stands where it is called: lanes that call it from two places do not meet in it.
 struct loop_mark {
   const loop_mark* outer;
   gcm_u64 before;  // the thread's stamp outside
   gcm_u64 step;    // what one iteration adds to it
   gcm_u32 site, iteration;
 
-  GCM_RUNTIME explicit loop_mark(gcm_u32 line = (gcm_u32)__builtin_LINE(), gcm_u32 column = (gcm_u32)__builtin_COLUMN()) {
+  GCM_RUNTIME explicit loop_mark(here at = here()) {
     gcm_fiber* fiber = self();
     outer = fiber->loops;
     before = fiber->stamp;
-    site = gcm::site(line, column);
+    site = at.site;
     iteration = 0;
     step = (before ^ site_key(site)) * 0xD1B54A32D192ED03ul | 1;
     fiber->stamp = before + step;

@@ -59,7 +59,12 @@ GCM_FUNC half operator""_h(unsigned long long v) { return half(v); }
 // The same bits as another type.
 template <class To, class From> GCM_FUNC To as_type(From from) {
   static_assert(sizeof(To) == sizeof(From), "as_type: the two types differ in size");
-  return __builtin_bit_cast(To, from);
+  if constexpr (__is_trivially_copyable(To) && __is_trivially_copyable(From)) return __builtin_bit_cast(To, from);
+  else {  // a vector, in checked mode
+    To to{};
+    __builtin_memcpy((void*)&to, (const void*)&from, sizeof(To));
+    return to;
+  }
 }
 namespace metal {
 using ::as_type;

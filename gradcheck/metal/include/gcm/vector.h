@@ -41,6 +41,21 @@ template <class T, int N, class... A> GCM_FUNC lanes<T, N> flatten(const A&... a
 } // namespace gcm
 
 namespace metal {
+// A vector is copied as C++ copies a plain struct, and then nothing looks at where it lies. In checked mode copies are calls, so that what
+// they bind to is looked at; they are passed in registers all the same.
+#if defined(__has_feature) && !defined(GCM_PLAIN_VECTORS)
+#if __has_feature(thread_sanitizer)
+#define GCM_WATCHED_VECTOR __attribute__((trivial_abi))
+#define GCM_COPIED(assigned, ...) \
+  GCM_FUNC vec(const vec& v) : vec(__VA_ARGS__) {} \
+  GCM_FUNC vec& operator=(const vec& v) { return assigned, *this; }
+#endif
+#endif
+#ifndef GCM_COPIED
+#define GCM_WATCHED_VECTOR
+#define GCM_COPIED(assigned, ...)
+#endif
+
 #define GCM_VECTOR_COMMON(N) \
   vec() = default; \
   GCM_FUNC vec(T s) : vec(gcm::splat<T>{s}) {} \
@@ -53,9 +68,10 @@ namespace metal {
   __attribute__((always_inline)) T& operator[](int i) { return reinterpret_cast<T(&)[N]>(*this)[i]; } \
   __attribute__((always_inline)) const T& operator[](int i) const { return reinterpret_cast<const T(&)[N]>(*this)[i]; }
 
-template <class T> struct alignas(2 * sizeof(T)) vec<T, 2> {
+template <class T> struct GCM_WATCHED_VECTOR alignas(2 * sizeof(T)) vec<T, 2> {
   T x, y;
   GCM_VECTOR_COMMON(2)
+  GCM_COPIED((x = v.x, y = v.y), v.x, v.y)
   // The components themselves: spares the compiler the choice of a constructor.
   GCM_FUNC vec(T x_, T y_) : x(x_), y(y_) {}
   static GCM_FUNC vec of(T x, T y) { return vec(x, y); }
@@ -67,9 +83,10 @@ template <class T> struct alignas(2 * sizeof(T)) vec<T, 2> {
   GCM_FUNC vec(const gcm::lanes<T, 2>& l) : x(l.lane[0]), y(l.lane[1]) {}
 };
 
-template <class T> struct alignas(4 * sizeof(T)) vec<T, 3> {
+template <class T> struct GCM_WATCHED_VECTOR alignas(4 * sizeof(T)) vec<T, 3> {
   T x, y, z;
   GCM_VECTOR_COMMON(3)
+  GCM_COPIED((x = v.x, y = v.y, z = v.z), v.x, v.y, v.z)
   GCM_FUNC vec(T x_, T y_, T z_) : x(x_), y(y_), z(z_) {}
   static GCM_FUNC vec of(T x, T y, T z) { return vec(x, y, z); }
   GCM_SWIZZLES_XY
@@ -81,9 +98,10 @@ template <class T> struct alignas(4 * sizeof(T)) vec<T, 3> {
   GCM_FUNC vec(const gcm::lanes<T, 3>& l) : x(l.lane[0]), y(l.lane[1]), z(l.lane[2]) {}
 };
 
-template <class T> struct alignas(4 * sizeof(T)) vec<T, 4> {
+template <class T> struct GCM_WATCHED_VECTOR alignas(4 * sizeof(T)) vec<T, 4> {
   T x, y, z, w;
   GCM_VECTOR_COMMON(4)
+  GCM_COPIED((x = v.x, y = v.y, z = v.z, w = v.w), v.x, v.y, v.z, v.w)
   GCM_FUNC vec(T x_, T y_, T z_, T w_) : x(x_), y(y_), z(z_), w(w_) {}
   static GCM_FUNC vec of(T x, T y, T z, T w) { return vec(x, y, z, w); }
   GCM_SWIZZLES_XY
@@ -96,9 +114,10 @@ template <class T> struct alignas(4 * sizeof(T)) vec<T, 4> {
   GCM_FUNC vec(const gcm::lanes<T, 4>& l) : x(l.lane[0]), y(l.lane[1]), z(l.lane[2]), w(l.lane[3]) {}
 };
 
-template <class T> struct alignas(8 * sizeof(T)) vec<T, 8> {
+template <class T> struct GCM_WATCHED_VECTOR alignas(8 * sizeof(T)) vec<T, 8> {
   T lane[8];
   GCM_VECTOR_COMMON(8)
+  GCM_COPIED((lane[0] = v.lane[0], lane[1] = v.lane[1], lane[2] = v.lane[2], lane[3] = v.lane[3], lane[4] = v.lane[4], lane[5] = v.lane[5], lane[6] = v.lane[6], lane[7] = v.lane[7]), v.lane[0], v.lane[1], v.lane[2], v.lane[3], v.lane[4], v.lane[5], v.lane[6], v.lane[7])
   GCM_FUNC T get(int i) const { return lane[i]; }
 
  private:
@@ -106,6 +125,8 @@ template <class T> struct alignas(8 * sizeof(T)) vec<T, 8> {
   GCM_FUNC vec(const gcm::lanes<T, 8>& l) : lane{l.lane[0], l.lane[1], l.lane[2], l.lane[3], l.lane[4], l.lane[5], l.lane[6], l.lane[7]} {}
 };
 #undef GCM_VECTOR_COMMON
+#undef GCM_COPIED
+#undef GCM_WATCHED_VECTOR
 } // namespace metal
 
 #define GCM_VECTORS(t) \
