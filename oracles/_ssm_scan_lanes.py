@@ -10,8 +10,7 @@ The notation is that of `costate`: P is the slope of the loss in the state, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cache as once
+from collections.abc import Mapping
 
 import numpy as np
 from numba import njit
@@ -47,7 +46,7 @@ def answers(inputs: Mapping[str, F64], w_y: F64, w_s: F64) -> Found:
     for i, move in enumerate(MOVES):
         decays[:, :, :, 0, i] = exp(q[..., i, None] * rate)
         decays[:, :, :, 1, i] = exp(q[..., 0, None] * (rate + move))
-    outputs, state, (d_x, d_dt, d_A, d_B, d_C) = _swept(s, x, decays, q, B, C, np.ascontiguousarray(w_y), np.ascontiguousarray(w_s))
+    outputs, state, (d_x, d_dt, d_A, d_B, d_C) = sweep(s, x, decays, q, B, C, np.ascontiguousarray(w_y), np.ascontiguousarray(w_s))
     roundings = UNIT * (dt.shape[1] + 1)
     whole = {name: (value, roundings * scale, scale) for name, (value, scale) in zip(("y", "s_T", "s"), (*outputs, state), strict=True)}
     if A.ndim == 1:
@@ -61,24 +60,6 @@ def answers(inputs: Mapping[str, F64], w_y: F64, w_s: F64) -> Found:
         "B": _settled(d_B, roundings),
         "C": _settled(d_C, roundings),
     }
-
-
-def _swept(*arrays: F64) -> tuple[Pairs, Pair, Parts]:
-    """`sweep`, read from the disk where it is there.
-
-    numba finds what it has compiled by content, and keeps in it the module's name, which holds a hash of the suite's path: in a
-    checkout that was copied with its `__pycache__`, or moved, there is no such module, and `sweep` is compiled anew, for this process.
-    """
-    try:
-        return sweep(*arrays)
-    except ModuleNotFoundError:
-        return _uncached()(*arrays)
-
-
-@once
-def _uncached() -> Callable[..., tuple[Pairs, Pair, Parts]]:
-    compiled: Callable[..., tuple[Pairs, Pair, Parts]] = njit(error_model="numpy")(sweep.py_func)
-    return compiled
 
 
 def _settled(parts: F64, roundings: float, amplified: float = 1.0) -> tuple[F64, F64, F64]:

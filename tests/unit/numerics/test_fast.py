@@ -118,12 +118,6 @@ def test_a_function_that_raises_or_leaves_something_out_is_refused():
     def forgetful(inputs, w_y, w_s):
         return {name: parts for name, parts in LANES(inputs, w_y, w_s).items() if name != "A"}
 
-    def careless(inputs, w_y, w_s):
-        inputs["x"] *= 2
-        return LANES(inputs, w_y, w_s)
-
-    with pytest.raises(Refused, match="does not run: ValueError: output array is read-only"):
-        ask(large(), careless)
     with pytest.raises(Refused, match="does not run: ZeroDivisionError: in a lane"):
         ask(large(), broken)
     with pytest.raises(Refused, match="does not run: KeyError: 'A'"):
