@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from gradcheck._errors import StaleMutant as StaleMutant
     from gradcheck._errors import SuiteError as SuiteError
     from gradcheck._errors import UsageError as UsageError
+    from gradcheck._gradcheck import Result as Result
+    from gradcheck._gradcheck import gradcheck as gradcheck
     from gradcheck._kernel import Kernel as Kernel
     from gradcheck._mutant import Edit as Edit
     from gradcheck._mutant import Mutant as Mutant
@@ -40,6 +42,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "_case": ("Case",),
     "_errors": ("GradcheckError", "StaleMutant", "SuiteError", "UsageError"),
+    "_gradcheck": ("Result", "gradcheck"),
     "_kernel": ("Kernel",),
     "_mutant": ("Edit", "Mutant"),
     "_op": ("Draw", "Op", "Regime", "Shapes", "op"),
