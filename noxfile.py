@@ -20,6 +20,10 @@ nox.options.sessions = ["tests"]
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 
 
+PARALLEL = ("-n", "auto", "--maxprocesses", "4")
+"""Tests wait for workers and compilers as much as they compute. Beyond four processes their own workers are in each other's way."""
+
+
 def group(name: str) -> tuple[str, ...]:
     """The requirements of a dependency group of pyproject.toml."""
     return nox.project.dependency_groups(PYPROJECT, name)
@@ -29,7 +33,7 @@ def group(name: str) -> tuple[str, ...]:
 def tests(session: nox.Session) -> None:
     """Run the fast tests against the checkout: `nox -s tests -- tests/unit/suite`."""
     session.install("-e.", *group("test"))
-    session.run("pytest", *session.posargs)
+    session.run("pytest", *PARALLEL, *session.posargs)
 
 
 @nox.session
@@ -62,7 +66,7 @@ def wheel(session: nox.Session) -> None:
         config = ["-c", str(Path("pyproject.toml").resolve()), "--rootdir", str(away), "-o", f"pythonpath={away}"]
         with session.chdir(away):
             session.run("gradcheck", "lint")
-            session.run("pytest", *config, "-m", "not slow and not checkout", *(session.posargs or ["tests"]))
+            session.run("pytest", *PARALLEL, *config, "-m", "not slow and not checkout", *(session.posargs or ["tests"]))
 
 
 @nox.session

@@ -145,7 +145,8 @@ def _of_metal(item: WorkItem, error: Exception) -> Evidence | None:
         return None
     if isinstance(error, errors.KernelFault):
         found = "\n".join(f"{error.kernel}: {finding}" for finding in error.findings if not finding.benign)
-        return Evidence(item, "fault", detail=found)
+        late = all(finding.kind == "out of time" for finding in error.findings if not finding.benign)
+        return Evidence(item, "timeout" if late else "fault", detail=found)
     if isinstance(error, errors.KernelDied):
         return Evidence(item, "crashed", detail=str(error))
     return Evidence(item, "no-device", detail=str(error)) if isinstance(error, errors.NoCompilerError) else None

@@ -24,6 +24,8 @@ from gradcheck.engine.execute import Source, source_of
 from gradcheck.engine.plan import Request, make_plan
 from gradcheck.engine.probe import Probe, probe
 from gradcheck.engine.published import file_of, read_published
+from gradcheck.metal import toolchain
+from gradcheck.metal.errors import MetalError, NoCompilerError
 from gradcheck.process import Died, Limits, run_all
 from gradcheck.suite import Suite, load
 
@@ -60,7 +62,8 @@ class Finding:
 def examine(suites: Sequence[str], cwd: Path) -> tuple[Finding, ...]:
     """Everything a run needs here, and everything it could use. Kernels are loaded, in a worker, but not called."""
     with tempfile.TemporaryDirectory(prefix="gradcheck-") as scratch:
-        found = [*_installation(), *_extras(), *_folders(cwd), *_device(Path(scratch))]
+        compiler = _compiler()
+        found = [*_installation(), *_extras(), *_folders(cwd), *_device(Path(scratch)), compiler]
         try:
             suite = load([Path(path) for path in suites], cwd=cwd)
         except GradcheckError as error:
@@ -68,7 +71,7 @@ def examine(suites: Sequence[str], cwd: Path) -> tuple[Finding, ...]:
         found += [Finding(f"suite {root.origin}", "ok", str(root.path)) for root in suite.roots]
         source = source_of(suites, cwd)
         for op in suite.ops.values():
-            found += [*_kernels(suite, op, source, Path(scratch)), _bands(suite, op)]
+            found += [*_kernels(suite, op, source, Path(scratch), compiler), _bands(suite, op)]
     return tuple(found)
 
 
@@ -157,7 +160,31 @@ def mlx_device(_: str) -> str:
     return str(mx.default_device())
 
 
-def _kernels(suite: Suite, op: Op, source: Source, logs: Path) -> Iterator[Finding]:
+def _compiler() -> Finding:
+    """What compiles Metal kernels for the CPU. Without it every other kernel runs all the same."""
+    name = "compiler of Metal kernels"
+    try:
+        return Finding(name, "ok", str(toolchain.find()))
+    except NoCompilerError as error:
+        if lacking("metal"):
+            mend = f"{install('gradcheck[cpu]')}, or put clang {toolchain.OLDEST} or newer on PATH"
+            return Finding(name, "optional", f"none; for Metal kernels on the CPU. {error}", mend)
+        return Finding(name, "ok", "none, and none is needed where there is an Apple GPU")
+    except MetalError as error:  # the folder of compiled kernels is not safe
+        return Finding(name, "optional", str(error))
+
+
+def _of_kernel(kernel: Kernel, label: str, compiler: Finding) -> Finding:
+    """How a kernel that loads runs here."""
+    what = f"in {' '.join(kernel.dtypes)}{', forward only' if kernel.forward_only else ''}"
+    if not kernel.metal or not lacking("metal"):
+        return Finding(label, "ok", f"runs here, {what}")
+    if compiler.state == "ok":
+        return Finding(label, "ok", f"runs here on the CPU (metal-cpu), by --kernel {kernel.name}, {what}")
+    return Finding(label, "optional", f"needs an Apple GPU or, for the CPU, a compiler: see {compiler.name}", compiler.mend)
+
+
+def _kernels(suite: Suite, op: Op, source: Source, logs: Path, compiler: Finding) -> Iterator[Finding]:
     """Every kernel of the op; then, where none can check a gradient here, that."""
     declared = {kernel.name: kernel for kernel in op.kernels}
     not_run = make_plan(Request(op.name, cases=("1",)), suite).not_run
@@ -171,9 +198,10 @@ def _kernels(suite: Suite, op: Op, source: Source, logs: Path) -> Iterator[Findi
         elif name in wrong:
             yield Finding(label, "optional", wrong[name])
         else:
-            yield Finding(label, "ok", f"runs here, in {' '.join(kernel.dtypes)}{', forward only' if kernel.forward_only else ''}")
+            yield _of_kernel(kernel, label, compiler)
     built_in = suite.homes[op.name].origin == "built-in"
-    if built_in and not any(kernel.name not in wrong and not kernel.forward_only for kernel in here):
+    able = [kernel for kernel in here if _of_kernel(kernel, "", compiler).state == "ok"]
+    if built_in and not any(kernel.name not in wrong and not kernel.forward_only for kernel in able):
         yield Finding(f"op {op.name}", "missing", "no kernel of it can check a gradient here", "see its kernels above")
 
 

@@ -103,13 +103,14 @@ def mlx_include() -> Path:
     raise MetalError("MLX's headers are not here, which Metal kernels of MLX include: install mlx (`pip install 'mlx[cpu]'` on Linux).")
 
 
+@functools.lru_cache(maxsize=1)  # to look at each file takes 2 ms, and every new kernel would wait for it
 def headers_digest() -> str:
     """Of every header that a kernel may include, ours and MLX's: of where they lie, how long they are and when they were written."""
     return digest([*_files(str(INCLUDE)), *_files(str(mlx_include() / "mlx/backend/metal/kernels"))])
 
 
 def _files(folder: str) -> Iterator[str]:
-    with os.scandir(folder) as entries:  # ten times as fast as pathlib, and every new kernel waits for it
+    with os.scandir(folder) as entries:  # ten times as fast as pathlib
         for entry in sorted(entries, key=lambda entry: entry.name):
             if entry.is_dir():
                 yield from _files(entry.path)
@@ -161,7 +162,15 @@ def _through(arguments: Sequence[str]) -> tuple[str, ...]:
 def check_syntax(text: str, toolchain: Toolchain) -> str:
     """Everything that the compiler says, errors included, about C++ that follows the prelude and in which address spaces are real."""
     options = Options(spaces=True)
-    command = [*toolchain.compiler, *options.flags, "-include-pch", str(prelude(options, toolchain)), "-fsyntax-only", "-ferror-limit=0", "-"]
+    command = [
+        *toolchain.compiler,
+        *options.flags,
+        "-include-pch",
+        str(prelude(options, toolchain)),
+        "-fsyntax-only",
+        "-ferror-limit=0",
+        "-",
+    ]
     return _start(command, text).stderr
 
 
@@ -207,12 +216,25 @@ void operator delete(void* made) noexcept { free(made); }
 void operator delete(void* made, size_t) noexcept { free(made); }
 namespace std { inline namespace __1 { [[noreturn]] void __libcpp_verbose_abort(const char*, ...) noexcept { abort(); } } }
 """
-_EXPORTS = "{ global: gcm_*; __tsan_*; __ubsan_*; local: *; };\n"
+_EXPORTS = "{ global: gcm_*; _ZN3gcm*; __tsan_*; __ubsan_*; local: *; };\n"
 
 
-_RUNTIME_FLAGS = ("-std=c++17", "-O2", "-g0", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-I", str(INCLUDE))
+_RUNTIME_FLAGS = (
+    "-std=c++17",
+    "-O2",
+    "-g0",
+    "-fPIC",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-fno-threadsafe-statics",
+    "-fdeclspec",
+    "-fsigned-char",
+    "-I",
+    str(INCLUDE),
+)
 
 
+@functools.lru_cache(maxsize=8)
 def runtime_digest(toolchain: Toolchain) -> str:
     """Of the runtime's sources, where they lie, how long they are and when they were written, and what compiles them."""
     return digest(["runtime", *_RUNTIME_FLAGS, *_files(str(RUNTIME)), *_files(str(INCLUDE)), toolchain.identity])
@@ -240,8 +262,8 @@ def runtime(toolchain: Toolchain) -> Path:
             for _ in pool.map(_run, commands):
                 pass
             if zig:
-                named = ("-soname", path.name, "--version-script", str(work / "exports"))
-                _run([*toolchain.linker, "-shared", *named, "-o", str(work / "runtime.so"), *objects])
+                exports = ("--version-script", str(work / "exports"))
+                _run([*toolchain.linker, "-shared", "-soname", path.name, *exports, "-o", str(work / "runtime.so"), *objects])
             else:
                 named = _through(("-soname", path.name)) if sys.platform == "linux" else ()
                 _run([*toolchain.driver, "-shared", *named, "-o", str(work / "runtime.so"), *objects, "-lpthread", "-lm"])

@@ -108,8 +108,7 @@ def launch(what: Launch) -> Outcome:
         MetalError: a library does not load, or the runtime is of another version.
         MemoryError: the buffers do not fit.
     """
-    runtime = _runtime(str(what.runtime))
-    entry, loop, low, high = _kernel(str(what.library), what.entry, what.loop)
+    run, entry, loop, low, high = _loaded(str(what.runtime), str(what.library), what.entry, what.loop)
     with guarded([buffer.data.nbytes for buffer in what.buffers]) as spaces:
         table = (abi.Buffer * max(len(spaces), 1))()
         for row, buffer, space in zip(table, what.buffers, spaces, strict=False):
@@ -133,38 +132,35 @@ def launch(what: Launch) -> Outcome:
             library_high=high,
         )
         result = abi.Result()
-        runtime(ctypes.byref(call), ctypes.byref(result))
+        run(ctypes.byref(call), ctypes.byref(result))
         outputs = tuple(space.copy() for space, buffer in zip(spaces, what.buffers, strict=True) if buffer.kind == abi.OUTPUT)
         del spaces
     reports = tuple(_raw(result.reports[i], low) for i in range(result.n_reports))
     return Outcome(outputs, reports, result.status == 0, result.switches, result.collectives)
 
 
-@functools.lru_cache(maxsize=4)
-def _runtime(path: str) -> ctypes._CFuncPtr:  # type: ignore[name-defined] # ctypes has no public name for it
-    library = _load(path, _MODE)
-    version = ctypes.c_int.in_dll(library, "gcm_abi").value
+@functools.lru_cache(maxsize=1024)
+def _loaded(runtime: str, path: str, entry: str, loop: str) -> tuple[ctypes._CFuncPtr, int, int | None, int, int]:  # type: ignore[name-defined] # ctypes has no public name for it
+    """The runtime's `gcm_launch`, addresses of a kernel's symbols, and where its library lies."""
+    bound = _load(runtime)
+    library = _load(path)
+    if sys.platform == "linux":
+        bound = library  # what it calls is found through it: of two copies of a runtime in one process, the one it is bound to
+    version = ctypes.c_int.in_dll(bound, "gcm_abi").value
     if version != abi.ABI:
         raise MetalError(
-            f"the runtime {path} speaks version {version} of the interface, this gradcheck version {abi.ABI}: reinstall gradcheck"
+            f"the runtime {runtime} speaks version {version} of the interface, this gradcheck version {abi.ABI}: reinstall gradcheck"
         )
-    function = library.gcm_launch
+    function = bound.gcm_launch
     function.argtypes = [ctypes.POINTER(abi.Call), ctypes.POINTER(abi.Result)]
-    return function
-
-
-@functools.lru_cache(maxsize=1024)
-def _kernel(path: str, entry: str, loop: str) -> tuple[int, int | None, int, int]:
-    """Addresses of a kernel's symbols, and where its library lies."""
-    library = _load(path, _MODE)
     found = [ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in (entry, loop) if name]
     assert found[0] is not None
-    return found[0], found[1] if loop else None, *_range(path)
+    return function, found[0], found[1] if loop else None, *_range(path)
 
 
-def _load(path: str, mode: int) -> ctypes.CDLL:
+def _load(path: str) -> ctypes.CDLL:
     try:
-        return ctypes.CDLL(path, mode=mode)
+        return ctypes.CDLL(path, mode=_MODE)
     except OSError as error:
         raise MetalError(f"a compiled kernel does not load: {error}. Delete {Path(path).parent} and run again.") from error
 

@@ -193,7 +193,13 @@ def _calls(tokens: Sequence[Token], collectives: Collection[str]) -> Iterator[Ed
         end = closing(tokens, function.at + 1)
         inside = [token.text for token in tokens[function.at + 2 : end]]
         head = _head(tokens, function)
-        if function.name in odd or "..." in "".join(inside) or inside == ["void"] or not _KEPT_HEADS.isdisjoint(head) or "template<>" in "".join(head):
+        if (
+            function.name in odd
+            or "..." in "".join(inside)
+            or inside == ["void"]
+            or not _KEPT_HEADS.isdisjoint(head)
+            or "template<>" in "".join(head)
+        ):
             continue
         yield Edit(*(tokens[end].start,) * 2, f"{', ' if inside else ''}gcm::here gcm_from = gcm::here()")
         yield Edit(*(tokens[function.opening].end,) * 2, " gcm::loop_mark gcm_call(gcm_from);")

@@ -9,8 +9,8 @@ from dataclasses import replace
 from gradcheck.metal.collectives import SPACES
 from gradcheck.metal.compile import check_syntax
 from gradcheck.metal.places import Diagnostic, diagnostics
-from gradcheck.metal.toolchain import Toolchain
 from gradcheck.metal.tokens import closing_angle, code
+from gradcheck.metal.toolchain import Toolchain
 from gradcheck.metal.unit import Job, make_unit
 
 _SPACE = re.compile(r"__attribute__\(\(address_space\((\d)\)\)\) ?")
@@ -42,7 +42,9 @@ def space_errors(jobs: Sequence[Job], toolchain: Toolchain) -> list[tuple[Diagno
             if other.kind == "error":
                 break
             notes += [other] if other.message.startswith("candidate ") else []
-        if (why := next((each.message for each in (one, *notes) if _crosses(each.message)), "")) and all(map(_crosses, (n.message for n in notes))):
+        if (why := next((each.message for each in (one, *notes) if _crosses(each.message)), "")) and all(
+            map(_crosses, (n.message for n in notes))
+        ):
             found.setdefault(one.key.rpartition("_")[2] if len(asked) > 1 else "0", []).append(replace(one, message=_named(why)))
     by_job = {job: tuple(found.get(str(i), ())) for i, job in enumerate(asked)}
     return [by_job.get(job, ()) for job in jobs]

@@ -8,8 +8,10 @@ import pytest
 
 import gradcheck
 from gradcheck import ExitCode
-from gradcheck.engine import machine
+from gradcheck.engine import environment, machine
+from gradcheck.metal import NoCompilerError, toolchain
 from gradcheck.process import Died, Done
+from gradcheck.suite import load
 
 
 @pytest.fixture
@@ -73,7 +75,7 @@ def test_without_mlx_no_built_in_kernel_runs_and_the_command_is_there(cli, here,
     assert result.code == ExitCode.INCONCLUSIVE
     found = by_name(result)
     assert found["op ssm_scan"]["state"] == "missing"
-    assert "needs mlx" in found["kernel ssm_scan/mlx"]["what"]
+    assert "needs the package mlx" in found["kernel ssm_scan/mlx"]["what"]
     assert found["mlx"]["mend"].startswith(f"{sys.executable} -m pip install")
 
 
@@ -94,6 +96,62 @@ def test_an_optional_package_that_is_missing_changes_nothing(cli, here, workers,
     assert found["python-flint"] == {**found["python-flint"], "state": "optional"}
     assert found["python-flint"]["mend"].endswith("pip install python-flint")
     assert found["kernel ssm_scan/ggml"]["state"] == "optional"
+
+
+@pytest.fixture
+def compiler(monkeypatch):
+    """Let the machine have a compiler of Metal kernels, or none, and an Apple GPU, or none."""
+
+    def choose(*, found, gpu=False):
+        def find():
+            if not found:
+                raise NoCompilerError(toolchain.missing([]))
+            return toolchain.Toolchain("clang", ("/opt/clang++-19",), (), (), "clang version 19.1.7", "cpu")
+
+        monkeypatch.setattr(toolchain, "find", find)
+        monkeypatch.setattr(environment, "device", lambda: environment.APPLE if gpu else "CPU (MLX)")
+
+    return choose
+
+
+def test_a_compiler_makes_metal_kernels_run_on_the_cpu(cli, here, workers, compiler):
+    compiler(found=True)
+    result = cli("doctor", "--json")
+    assert result.code == ExitCode.OK
+    found = by_name(result)
+    assert found["compiler of Metal kernels"]["what"] == "clang version 19.1.7, /opt/clang++-19"
+    assert found["kernel ssm_scan/metal"]["state"] == "ok"
+    assert found["kernel ssm_scan/metal"]["what"].startswith("runs here on the CPU (metal-cpu), by --kernel metal, in f32")
+    assert found["kernel ssm_scan/mlx"]["what"].startswith("runs here, in f32")
+
+
+def test_without_a_compiler_metal_kernels_are_told_what_to_install_and_the_others_run(cli, here, workers, compiler):
+    compiler(found=False)
+    result = cli("doctor", "--json")
+    assert result.code == ExitCode.OK  # the main job can be done
+    found = by_name(result)
+    for name in ("compiler of Metal kernels", "kernel ssm_scan/metal", "kernel ssm_scan/metal-checkpoint"):
+        assert found[name]["state"] == "optional"
+        assert "pip install" in found[name]["mend"]
+        assert "[cpu]" in found[name]["mend"]
+        assert "clang 16 or newer" in found[name]["mend"]
+    assert found["kernel ssm_scan/mlx"]["state"] == "ok"
+
+
+def test_where_there_is_an_apple_gpu_no_compiler_is_needed(cli, here, workers, compiler):
+    compiler(found=False, gpu=True)
+    found = by_name(cli("doctor", "--json"))
+    assert found["compiler of Metal kernels"]["state"] == "ok"
+    assert found["kernel ssm_scan/metal"]["what"].startswith("runs here, in f32")
+
+
+def test_metal_kernels_alone_do_not_run_an_op_without_a_compiler(cli, here, workers, compiler, without, monkeypatch):
+    compiler(found=False)
+    only = [kernel for kernel in load([]).ops["ssm_scan"].kernels if kernel.metal]
+    monkeypatch.setattr(machine, "_unloadable", lambda kernels, *_: ((kernel.name, "gone") for kernel in kernels if kernel not in only))
+    result = cli("doctor", "--json")
+    assert result.code == ExitCode.INCONCLUSIVE
+    assert by_name(result)["op ssm_scan"]["state"] == "missing"
 
 
 def test_a_broken_suite_is_told_and_is_six(cli, here, workers):

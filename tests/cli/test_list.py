@@ -42,7 +42,10 @@ def test_a_suite_is_listed_whole(cli, suite):
 
 def test_a_kernel_that_cannot_run_here_says_why(cli, suite):
     kernels = json.loads(cli("list", "kernels", "--suite", str(suite), "--op", "toy", "--json").out)
-    assert {k["kernel"]: k["runs here"] for k in kernels} == {"toy/here": "yes", "toy/away": "no: needs the package no_such_device, which is not installed"}
+    assert {k["kernel"]: k["runs here"] for k in kernels} == {
+        "toy/here": "yes",
+        "toy/away": "no: needs the package no_such_device, which is not installed",
+    }
 
 
 def test_cases_are_one_id_a_line(cli, suite):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gradcheck import Edit, Evidence, Kernel, Mutant, Outcome, WorkItem
@@ -52,6 +54,14 @@ def test_what_the_checker_found_kills_a_mutant_without_a_number(fault):
     mutant = Mutant(op="op", why="a race", defect="race", seen_in="here", edits={"k": Edit("k.metal", "a", "b")})
     (row,) = kill_table([trial(MUTANT, raising(fault))], {"m": mutant}, {"f32": {}}, {})
     assert (row.outcome, row.kills, row.cases, row.metric) == (Outcome.KILLED, 1, 1, BY_CHECKER)
+
+
+def test_a_kernel_that_the_checker_gave_up_has_timed_out_and_the_line_is_told(fault):
+    late = replace(fault.findings[0], kind="out of time", message="still running after 48 s")
+    evidence = trial(ITEM, raising(type(fault)("scan", (late, fault.findings[1]))))
+    assert (evidence.status, judge(evidence, {}).outcome) == ("timeout", Outcome.TIMEOUT)
+    assert "backward.metal:41:7: out of time: still running after 48 s" in evidence.detail
+    assert trial(ITEM, raising(type(fault)("scan", (late, fault.findings[0])))).status == "fault"
 
 
 def test_any_other_exception_is_told_by_its_name_and_kills_no_mutant():

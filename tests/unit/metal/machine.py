@@ -233,6 +233,8 @@ def _built(source: Path) -> Path:
             "-O2",
             "-std=c++17",
             "-fvisibility=hidden",
+            "-fdeclspec",
+            "-fsigned-char",
             "-Wall",
             "-Wextra",
             "-Werror",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -102,6 +104,26 @@ done = launch.launch(launch.Launch(compile.runtime(toolchain.find()), built.libr
 print(done.outputs[0].view(np.float32)[0], len(done.reports))"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
     assert done.stdout == "7.0 0\n", done.stderr
+
+
+def test_kernels_of_two_caches_run_in_one_process(tmp_path: Path):
+    """Each cache has its copy of the runtime, under one name; both kernels are checked by the copy that they are bound to."""
+    code = """import os, numpy as np
+from tests.unit.metal.test_build import job
+from gradcheck.metal import abi, build, compile, launch, toolchain
+for cache in os.environ["CACHES"].split(":"):
+    os.environ["GRADCHECK_CACHE_DIR"] = cache
+    built = build.build(job("threadgroup float s[1]; s[0] = a[0]; out[0] = s[0];"), build.Options(checked=True))
+    buffers = (launch.Buffer("a", abi.INPUT, np.full(64, 7, np.float32), 4), launch.Buffer("out", abi.OUTPUT, np.zeros(1, np.float32), 4, False))
+    done = launch.launch(launch.Launch(compile.runtime(toolchain.find()), built.library, built.entry, "", buffers, (1, 1, 1), (1, 1, 1), True, "in-order", 0, 1))
+    print(done.outputs[0].view(np.float32)[0], len(done.reports))"""
+    build.build(job("out[0] = 1;"), Options(checked=True))
+    for name in "ab":
+        shutil.copytree(cache.folder(), tmp_path / name / "metal", ignore=shutil.ignore_patterns(".*"))  # what others write now
+    environment = {**os.environ, "CACHES": f"{tmp_path / 'a'}:{tmp_path / 'b'}"}
+    root = Path(__file__).parents[3]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=root, env=environment)
+    assert done.stdout == "7.0 0\n7.0 0\n", done.stderr
 
 
 def test_many_kernels_are_compiled_together_and_each_is_found_alone(compilations: list[str], tmp_path: Path):
@@ -225,7 +247,9 @@ def test_a_text_that_declares_a_pointer_is_told(text: str, *, answer: bool):
 def test_the_swizzles_that_few_kernels_use_are_there_for_those(compilations: list[str], tmp_path: Path):
     # In a macro too, which is why a text is searched and not its tokens.
     texts = ["out[0] = v.xxy.z + v.wzyx.x;", "out[0] = v.TWICE.z;", "out[0] = v.wzyx.x;"]
-    units = [make_unit((job(f"float4 v = float4(a[0]); {text} // {tmp_path}", "#define TWICE xyzz\n" * ("TWICE" in text)),)) for text in texts]
+    units = [
+        make_unit((job(f"float4 v = float4(a[0]); {text} // {tmp_path}", "#define TWICE xyzz\n" * ("TWICE" in text)),)) for text in texts
+    ]
     assert [unit.defines for unit in units] == [("GCM_ALL_SWIZZLES",), ("GCM_ALL_SWIZZLES",), ()]
     for text in texts:
         build.build(job(f"float4 v = float4(a[0]); {text}", "#define TWICE xyzz\n" * ("TWICE" in text)), PLAIN)

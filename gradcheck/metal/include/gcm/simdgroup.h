@@ -3,6 +3,8 @@
 #include "gcm/fiber.h"
 #include "gcm/vector.h"
 
+#define GCM_EXPORTED __attribute__((visibility("default")))
+
 namespace gcm {
 
 #define GCM_HERE gcm::here at = gcm::here()
@@ -205,6 +207,18 @@ struct times {
 struct bits_and { template <class T> GCM_INNER static T apply(T a, T b) { return T(a & b); } };
 struct bits_or { template <class T> GCM_INNER static T apply(T a, T b) { return T(a | b); } };
 struct bits_xor { template <class T> GCM_INNER static T apply(T a, T b) { return T(a ^ b); } };
+
+// The runtime has these; a kernel does not compile its own.
+#ifdef GCM_DEFINE_COMMON
+#define GCM_COMMON template GCM_EXPORTED
+#else
+#define GCM_COMMON extern template GCM_EXPORTED
+#endif
+GCM_COMMON void reduce<float, plus, 32>(gcm_simdgroup*, gcm_u32);
+GCM_COMMON void reduce<float, larger, 32>(gcm_simdgroup*, gcm_u32);
+GCM_COMMON void reduce<float, smaller, 32>(gcm_simdgroup*, gcm_u32);
+GCM_COMMON void shuffle<float>(gcm_simdgroup*, gcm_u32);
+#undef GCM_COMMON
 
 }  // namespace gcm
 
