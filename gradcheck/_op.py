@@ -188,14 +188,19 @@ def _check(declared: Op) -> None:
             raise SuiteError(f"{who}: {what} names the axis {', '.join(sorted(stray))}, which no input, output or term has")
     if missing := used - set(declared.dims):
         raise SuiteError(f"{who}: dims gives no sizes for {', '.join(sorted(missing))}")
-    if kept := {key for key, changed in declared.variants.items() if changed.get(declared.state, "") is None}:
-        raise SuiteError(f"{who}: variants[{min(kept)}] drops the state {declared.state}, without which there is no recurrence")
+    _check_branches(declared, who)
     outputs = [axes(text) for text in declared.outputs.values()]
     if len(outputs) != 2 or TIME not in outputs[0] or TIME in outputs[1]:
         raise SuiteError(f"{who}: outputs must be the per-step output (with {TIME}) and then the final state, not {dict(declared.outputs)}")
     if any(names[0] != BATCH for names in outputs):
         raise SuiteError(f"{who}: every output begins with the batch axis {BATCH}")
-    if stray := set(declared.production) - set(declared.variants or {"": {}}):
-        raise SuiteError(f"{who}: production gives sizes for {', '.join(stray)}, which is not a variant ({', '.join(declared.variants)})")
     if not declared.regimes:
         raise SuiteError(f"{who}: needs at least one regime")
+
+
+def _check_branches(declared: Op, who: str) -> None:
+    """Refuse a branch without a state, and sizes for a branch that is not there."""
+    if stateless := {key for key, changed in declared.variants.items() if changed.get(declared.state, "") is None}:
+        raise SuiteError(f"{who}: variants[{min(stateless)}] drops the state {declared.state}, without which there is no recurrence")
+    if stray := set(declared.production) - set(declared.variants or {"": {}}):
+        raise SuiteError(f"{who}: production gives sizes for {', '.join(stray)}, which is not a variant ({', '.join(declared.variants)})")

@@ -81,6 +81,19 @@ def test_a_branch_that_does_not_exist_is_refused_with_the_near_ones(variant):
             ask(variant)
 
 
+def test_a_branch_may_leave_an_input_out():
+    declared = declare(variants={"with": {}, "without": {"ids": None}})
+    sizes = {"B": 1, "T": 2, "H": 2, "G": 1, "K": 3}
+    assert list(declared.inputs_of("with")) == ["x", "k", "a", "S", "ids"]
+    assert list(declared.inputs_of("without")) == list(declared.shapes(sizes, "without")) == ["x", "k", "a", "S"]
+    assert list(declared.recurrence("without").inputs) == ["x", "k", "a", "S"]
+
+
+def test_a_branch_without_the_state_is_refused():
+    with pytest.raises(SuiteError, match=r"variants\[bare\] drops the state S"):
+        declare(variants={"bare": {"S": None}})
+
+
 def test_an_op_without_branches_has_the_nameless_one():
     assert declare(variants=None).recurrence().inputs["a"] == ("H",)
     with pytest.raises(UsageError, match="There are no"):
