@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ._text import line, safe
 
-_PUNCTUATION = re.compile(r"([\\`*_\[\]#!|~>$]|^[-+=]|^\d+(?=[.)] ))")
+_PUNCTUATION = re.compile(r"([\\`*_\[\]#!|~>$]|^[-+=]|^\d+(?=[.)](?: |$)))")
 
 
 @dataclass(frozen=True, slots=True)

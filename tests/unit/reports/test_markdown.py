@@ -5,7 +5,7 @@ import sys
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -163,6 +163,7 @@ def test_a_name_neither_mentions_anyone_nor_links_nor_leaves_its_cell(render, ho
     assert "\u202e" not in text
 
 
+@example("1)")  # a list of one empty item, where it stands alone
 @given(st.text("`|<>@#\\*_[]()\n -+1.=~$a&;", max_size=60))
 def test_any_words_read_back_as_themselves(words):
     def read(source: str) -> str:
