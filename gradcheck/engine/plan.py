@@ -249,7 +249,11 @@ def _subject(request: Request, suite: Suite, op: Op, kernel: Kernel, chosen: dic
     stranger = kernel not in op.kernels
     dtypes = [dtype for dtype in kernel.dtypes if dtype in (request.dtypes or kernel.dtypes)]
     pool = [case for case in cases_of(op, dtypes, request.seed) if case.variant in (kernel.variants or (case.variant,))]
-    cases = select(op, pool, dims=request.dims, dtypes=dtypes, regimes=request.regimes, cases=request.cases) if dtypes else ()
+    # A dtype that is asked for by name is run: a number of cases is then one of each.
+    groups = [[dtype] for dtype in dtypes] if request.dtypes else [dtypes] if dtypes else []
+    cases = tuple(
+        case for group in groups for case in select(op, pool, dims=request.dims, dtypes=group, regimes=request.regimes, cases=request.cases)
+    )
     named = bool(request.cases) and not request.cases[0].isdecimal()
     asked = [check for check in chosen_checks(request.checks) if not (check.backward and request.forward_only)]
     asked = [
@@ -276,6 +280,7 @@ def _subject(request: Request, suite: Suite, op: Op, kernel: Kernel, chosen: dic
 def _notes(request: Request, op: Op, subjects: Sequence[Subject]) -> list[str]:
     notes = []
     for subject in subjects:
+        notes += _left_out(request, subject)
         if request.checks != "none" and not subject.checks:
             notes.append(f"no check was made of {subject.kernel.name}: checks are made in {DTYPE}, and at cases of the run")
         if subject.stranger:
@@ -285,4 +290,15 @@ def _notes(request: Request, op: Op, subjects: Sequence[Subject]) -> list[str]:
             )
             if request.mutants == "all":
                 notes.append(f"no mutants apply to {subject.kernel.name}: the suite does not know its source")
+    return notes
+
+
+def _left_out(request: Request, subject: Subject) -> list[str]:
+    """The dtypes that a reader may take for checked: asked for and not claimed, or claimed and beyond the number of cases."""
+    name, claimed = subject.kernel.name, subject.kernel.dtypes
+    notes = [f"{name} was not run in {dtype}: it claims {' '.join(claimed)}" for dtype in request.dtypes if dtype not in claimed]
+    asked = [dtype for dtype in claimed if dtype in (request.dtypes or claimed)]
+    cut = [dtype for dtype in asked if dtype not in {case.dtype for case in subject.cases}]
+    if subject.cases and cut and request.cases[:1] and request.cases[0].isdecimal():
+        notes.append(f"{name} was not run in {' '.join(cut)}: --cases {request.cases[0]} takes the first of the grid; name them by --dtype")
     return notes

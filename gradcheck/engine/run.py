@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from gradcheck._case import Case
-from gradcheck._errors import UsageError
+from gradcheck._errors import GradcheckError, UsageError
 from gradcheck._verdict import Band, Evidence, Outcome, Run, Verdict, WorkItem
 from gradcheck.calibrate.judge import judge
 from gradcheck.calibrate.noise import tolerances
@@ -93,7 +93,11 @@ def run(request: Request, *, folder: Path, tell: Tell) -> Run:
         tell(Progress("truth", 0, 0, "", f"an unfinished run of this very plan exists: gradcheck run --resume {earlier}"))
     stored = store.Manifest(plan.op.name, {**asdict(request), "cwd": str(cwd)}, items, environment(cwd), digest)
     with store.create(folder, stored) as opened:
-        return _go(_Context(request, source, suite, plan, opened, tell, _published(request, suite)))
+        try:
+            return _go(_Context(request, source, suite, plan, opened, tell, _published(request, suite)))
+        except GradcheckError:
+            opened.discard()
+            raise
 
 
 def resume(run_id: str | None, *, folder: Path, tell: Tell) -> Run:

@@ -14,6 +14,7 @@ import difflib
 import hashlib
 import os
 import secrets
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -124,6 +125,12 @@ class RunFolder:
         with _trouble(self.path / "run.json", f"the verdicts are saved; {self._next}"):
             self._journal.sync()
             _write_json(self.path / "run.json", summary)
+
+    def discard(self) -> None:
+        """Let go of the run and take its folder away, where no result was written: a run that was refused is none to go on with."""
+        self.close()
+        if not self._verdicts.exists() or not self._verdicts.stat().st_size:
+            shutil.rmtree(self.path, ignore_errors=True)
 
     def close(self) -> None:
         """Force what was written to disk and let go of the run. A second time does nothing."""

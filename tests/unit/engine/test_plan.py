@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -82,3 +83,20 @@ def test_a_missing_package_is_named_as_pip_is_told(suite):
     plan = make_plan(Request("ssm_scan"), replace(suite, ops={"ssm_scan": replace(op, kernels=kernels)}))
     assert plan.not_run["forward"].endswith("needs the package no_such_module, which is not installed: pip install 'gradcheck[ggml]'")
     assert plan.not_run["both"].endswith("pip install 'no_such_module'")
+
+
+def test_a_number_of_cases_is_of_each_dtype_that_is_named_and_a_dtype_left_out_is_told(built_in):
+    suite = built_in
+    asked = Request("ssm_scan", kernels=("mlx",), cases=("2",), checks="none")
+    named = make_plan(replace(asked, dtypes=("f16", "bf16")), suite)
+    assert Counter(case.dtype for case in named.subjects[0].cases) == {"f16": 4, "bf16": 4}  # two branches
+    assert not any("was not run in" in note for note in named.notes)
+    cut = make_plan(asked, suite)
+    assert {case.dtype for case in cut.subjects[0].cases} == {"f32"}
+    assert "mlx was not run in f16 bf16: --cases 2 takes the first of the grid; name them by --dtype" in cut.notes
+    stated = Kernel("only", "gradcheck.kernels.ssm_scan.mlx:ssm_scan", sources=("mlx.py",))
+    op = replace(suite.ops["ssm_scan"], kernels=(stated,))
+    unclaimed = make_plan(
+        Request("ssm_scan", kernels=("only",), cases=("1",), checks="none", dtypes=("f32", "f16")), replace(suite, ops={"ssm_scan": op})
+    )
+    assert "only was not run in f16: it claims f32" in unclaimed.notes

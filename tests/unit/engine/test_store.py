@@ -238,3 +238,12 @@ def test_the_evidence_of_five_thousand_items_reads_back_in_well_under_a_second(r
         assert len(stored.records) == 5000
         assert stored.to_do == ()
     assert min(seconds) < 1, seconds
+
+
+def test_a_run_that_was_refused_is_taken_away_and_one_with_a_result_is_kept(root: Path) -> None:
+    refused, begun = (store.create(root, manifest()) for _ in range(2))
+    begun.append(evidence(begun.plan.items[0]), "PASSED")
+    for run in (refused, begun):
+        run.discard()
+    assert not refused.path.exists()
+    assert store.read(root, begun.id).records
