@@ -20,8 +20,9 @@ nox.options.sessions = ["tests"]
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 
 
-PARALLEL = ("-n", "auto", "--maxprocesses", "4")
-"""Tests wait for workers and compilers as much as they compute. Beyond four processes their own workers are in each other's way."""
+PARALLEL = ("-n", "auto", "--maxprocesses", "4", "--dist", "worksteal")
+"""Tests wait for workers and compilers as much as they compute. Beyond four processes their own workers are in each other's way.
+They last from milliseconds to many seconds, so that who is done takes from who is not."""
 
 
 def group(name: str) -> tuple[str, ...]:
