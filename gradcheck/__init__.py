@@ -1,6 +1,8 @@
 """gradcheck: is the gradient of a recurrent kernel right, where is it wrong, and would your test have noticed.
 
 Everything a suite file may use is here. Names load on first use (PEP 562), so that importing the package costs nothing.
+
+PYTEST_DONT_REWRITE: `gradcheck sanitize` imports this module before pytest begins, which would warn that it cannot rewrite it.
 """
 
 from importlib import import_module

@@ -37,20 +37,30 @@ def install(folder: str) -> None:
     sys.meta_path.insert(
         0,
         _After(
-            {
-                "mlx.core": lambda module: _into_mlx(module, make, notebook),
-                # For programs that call our own function, or enter our tap.
-                "gradcheck.metal.kernel": lambda module: setattr(module, "metal_kernel", _from_caller(module.metal_kernel, make)),
-            }
+            {"mlx.core": lambda module: _into_mlx(module, make, notebook)},
+            # For programs that call our own function, or enter our tap.
+            {"gradcheck.metal.kernel": lambda module: setattr(module, "metal_kernel", _from_caller(module.metal_kernel, make))},
         ),
     )
 
 
-class _After(importlib.abc.MetaPathFinder):
-    """Does something with a module once it has been loaded."""
+def loaded(module: ModuleType) -> None:
+    """A module of ours says that it has been loaded: pytest, which rewrites the asserts of its plugins, loads it past every finder."""
+    for finder in sys.meta_path:
+        if isinstance(finder, _After):
+            finder.told(module)
 
-    def __init__(self, then: dict[str, Callable[[ModuleType], None]]) -> None:
-        self._then = then
+
+class _After(importlib.abc.MetaPathFinder):
+    """Does something with a module once it has been loaded: with others' by loading them, with ours when they say so."""
+
+    def __init__(self, then: dict[str, Callable[[ModuleType], None]], ours: dict[str, Callable[[ModuleType], None]]) -> None:
+        self._then, self._ours = then, ours
+
+    def told(self, module: ModuleType) -> None:
+        """What is to be done with a module of ours."""
+        if module.__name__ in self._ours:
+            self._ours[module.__name__](module)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

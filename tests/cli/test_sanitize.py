@@ -238,6 +238,24 @@ def test_a_program_that_is_not_there_is_a_usage_error(capfd: pytest.CaptureFixtu
     assert main(["sanitize"]) == 2
 
 
+def test_our_own_function_is_watched_whoever_loads_it(sanitize: Sanitize):
+    """pytest loads the modules of its plugins by itself, ahead of every other finder; and kernels may be made before MLX is imported."""
+    result = sanitize("""
+        import importlib.machinery, importlib.util
+
+        class Mine:
+            @staticmethod
+            def find_spec(name, path=None, target=None):
+                return importlib.machinery.PathFinder.find_spec(name, path, target) if name.startswith("gradcheck.") else None
+
+        sys.meta_path.insert(0, Mine)
+        from gradcheck.metal import metal_kernel
+        launch(metal_kernel(name="k", input_names=["a"], output_names=["out"], source=CLEAN))
+    """)
+    assert result.code == 0, result.err
+    assert "0 findings in 0 kernels of 1, 1 launch," in result.err
+
+
 @pytest.mark.checkout
 def test_the_how_to_s_test_passes_as_pasted_in_a_pytest_that_is_watched(sanitize: Sanitize, capfd: pytest.CaptureFixture[str]):
     page = (Path(__file__).parents[2] / "docs/how-to/run-without-a-gpu.md").read_text()
