@@ -17,7 +17,9 @@ from typing import Any
 
 import numpy as np
 
-METAL = Path(__file__).parents[3] / "gradcheck" / "metal"
+import gradcheck
+
+METAL = Path(str(gradcheck.__file__)).parent / "metal"  # of the checkout, or what the wheel carries
 COMPILER = next(
     (path for name in ("clang++-19", "clang++-18", "clang++", "clang++-17", "clang++-16") if (path := shutil.which(name))), None
 )
