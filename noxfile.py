@@ -30,6 +30,10 @@ def group(name: str) -> tuple[str, ...]:
     return nox.project.dependency_groups(PYPROJECT, name)
 
 
+BY_NAME = {"torch_gradcheck", "gated_delta_gpu"}
+"""Benchmarks that run only when they are asked for."""
+
+
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the fast tests against the checkout: `nox -s tests -- tests/unit/suite`."""
@@ -96,9 +100,9 @@ def mlx_lm(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure speed and memory against the ratios that are promised. One by name: `nox -s bench -- torch_gradcheck` (minutes, and torch)."""
+    """Measure speed and memory against the ratios that are promised. By name only, since it takes minutes: `nox -s bench -- torch_gradcheck`."""
     named = set(session.posargs)
-    scripts = [path for path in sorted(Path("benchmarks").glob("[!_]*.py")) if path.stem in (named or {path.stem} - {"torch_gradcheck"})]
+    scripts = [path for path in sorted(Path("benchmarks").glob("[!_]*.py")) if path.stem in (named or {path.stem} - BY_NAME)]
     if unknown := named - {path.stem for path in scripts}:
         session.error(f"no benchmark named {', '.join(sorted(unknown))} in benchmarks/")
     session.install("-e.[cpu,fast]", *group("bench" if "torch_gradcheck" in named else "mlx-lm"))

@@ -52,7 +52,9 @@ def device() -> str:
     """What runs MLX kernels here. Told from the platform, without importing MLX, and never more than is known."""
     if _version("mlx") == "not installed":
         return "no MLX"
-    return APPLE if platform.system() == "Darwin" and platform.machine() == "arm64" else "CPU (MLX)"
+    if platform.system() == "Darwin" and platform.machine() == "arm64":
+        return APPLE
+    return "NVIDIA GPU (MLX)" if any(_version(f"mlx-cuda-{major}") != "not installed" for major in (12, 13)) else "CPU (MLX)"
 
 
 def _version(package: str) -> str:

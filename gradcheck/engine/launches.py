@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,17 +9,13 @@ from dataclasses import replace
 from gradcheck._kernel import Kernel
 from gradcheck._verdict import Evidence
 from gradcheck.engine.environment import DEVICES
+from gradcheck.metal.observe import observed
 
 
 @contextmanager
 def launches() -> Iterator[list[str]]:
-    """Within the block every launch of a Metal kernel adds the place where it ran to the list: `metal`, `metal-cpu`."""
+    """Within the block every launch of a Metal kernel adds the place where it ran to the list: `metal`, `metal-cuda`, `metal-cpu`."""
     places: list[str] = []
-    if importlib.util.find_spec("mlx") is None:
-        yield places
-        return
-    from gradcheck.metal.kernel import observed  # imports MLX, as loading a kernel does anyway
-
     with observed(lambda launched: places.append(launched.place)):
         yield places
 

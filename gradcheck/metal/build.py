@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gradcheck._files import write_whole
 from gradcheck.metal import toolchain
-from gradcheck.metal.cache import digest, folder
+from gradcheck.metal.cache import digest, folder, sum_of
 from gradcheck.metal.compile import Options, compile_kernel, cores, headers_digest, prelude, runtime_digest
 from gradcheck.metal.errors import CompileError
 from gradcheck.metal.places import Diagnostic, Place, diagnostics
@@ -117,7 +117,7 @@ def _compile(jobs: Sequence[tuple[str, Job]], options: Options) -> list[Built | 
             continue
         tag = f"_{k}" if len(jobs) > 1 else ""
         mine = [str(one) for one in said if one.kind == "warning" and (not tag or one.key.endswith(tag))]
-        record = {"library": name, "tag": tag, "loop": unit.loops[k], "warnings": mine}
+        record = {"library": name, "tag": tag, "loop": unit.loops[k], "warnings": mine, "sum": sum_of(folder() / name)}
         write_whole(folder() / f"{key}.json", json.dumps(record).encode())
         made_one = _cached(key, job, options)
         assert made_one is not None  # written just now
@@ -131,7 +131,7 @@ def _cached(key: str, job: Job, options: Options) -> Built | None:
     except (OSError, ValueError):
         return None
     library = folder() / record["library"]
-    if not library.is_file():
+    if not library.is_file() or record.get("sum") not in {None, sum_of(library)}:  # gone, or not whole
         return None
     tag = record["tag"]
     sources = make_unit((job,), loops=not options.checked).sources

@@ -18,6 +18,8 @@ from gradcheck.metal.errors import MetalError
 FORMAT = "gradcheck metal 1"
 """Changes with the layout of the files."""
 
+_ROOT = 0
+
 
 def folder() -> Path:
     """The folder, which exists and is this user's alone; a private one for this process where the cache cannot be written.
@@ -45,12 +47,24 @@ def _prepared(path: Path) -> Path:
     return path
 
 
+def require_own(file: Path) -> None:
+    """Refuse a library that somebody else may have written, wherever it lies and whoever may write to that folder now.
+
+    Raises:
+        MetalError: it belongs to another user, or others can write it.
+    """
+    if why := _exposed(file.resolve()):
+        raise MetalError(
+            f"the compiled kernel {file} is not loaded: it {why}. Delete it, and it is compiled anew: `gradcheck cache clear metal` does."
+        )
+
+
 def _exposed(path: Path) -> str:
     """Why somebody else could put a file in the place of ours, or nothing. In a sticky folder nobody can take another's away."""
     about = path.stat()
-    if about.st_uid not in {os.geteuid(), 0}:
+    if about.st_uid not in {os.geteuid(), _ROOT}:
         return f"belongs to user {about.st_uid}"
-    if about.st_mode & stat.S_ISVTX:
+    if stat.S_ISDIR(about.st_mode) and about.st_mode & stat.S_ISVTX:
         return ""
     if about.st_mode & stat.S_IWOTH:
         return "can be written by everybody"
@@ -64,6 +78,11 @@ def _private() -> Path:
     path = Path(tempfile.mkdtemp(prefix="gradcheck-metal-"))
     atexit.register(shutil.rmtree, path, ignore_errors=True)
     return path
+
+
+def sum_of(file: Path) -> str:
+    """A checksum of what a file holds."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def digest(texts: Iterable[str]) -> str:

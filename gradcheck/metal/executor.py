@@ -30,7 +30,7 @@ class Launched:
 
     Args:
         text: what the kernel was made of.
-        place: where it ran: `metal` or `metal-cpu`.
+        place: where it ran: `metal`, `metal-cuda` or `metal-cpu`.
         source: the whole Metal source for these arguments, as MLX would compile it.
         findings: what the checker found. Nothing is found on a GPU, and in plain mode only what ends a kernel.
         warnings: what the compiler and the rules of Metal have to say, each with its place.

@@ -1,40 +1,37 @@
-"""`mx.fast.metal_kernel` on any machine: on the Apple GPU where there is one, else on this CPU."""
+"""`mx.fast.metal_kernel` on any machine: on the GPU where there is one, Apple's or NVIDIA's, else on this CPU."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import mlx.core as mx
 
 from gradcheck.metal.arguments import dtype_name
 from gradcheck.metal.errors import KernelFault
-from gradcheck.metal.executor import Arguments, Launched, execute
+from gradcheck.metal.executor import Arguments, execute
+from gradcheck.metal.gpu import CudaKernel, GpuKernel, template_value
+from gradcheck.metal.observe import tell
 from gradcheck.metal.settings import current
-from gradcheck.metal.signature import Shape, Text, render, sign
+from gradcheck.metal.signature import Text
 
-Place = Literal["metal", "metal-cpu"]
+Place = Literal["metal", "metal-cuda", "metal-cpu"]
 Template = Sequence[tuple[str, "mx.Dtype | int | bool"]]
-
-Observer = Callable[[Launched], object]
 
 # MLX's own, also while a tap or `gradcheck sanitize` has put others in their place.
 _MLX_KERNEL = inspect.unwrap(mx.fast.metal_kernel)
 _HAS_GPU = inspect.unwrap(mx.metal.is_available)
 
-_OBSERVERS: ContextVar[tuple[Observer, ...]] = ContextVar("observers of launches", default=())
 _MATH_MODES = ("safe", "relaxed", "fast")
 
 
 def place() -> Place:
-    """Where kernels run: `metal` is an Apple GPU; what `metal-cpu` computes is not to be counted as a GPU's."""
-    return "metal" if _HAS_GPU() else "metal-cpu"
+    """Where kernels run: `metal` is an Apple GPU, `metal-cuda` one of NVIDIA's; what `metal-cpu` computes is not to be counted as a GPU's."""
+    return "metal" if _HAS_GPU() else "metal-cuda" if mx.cuda.is_available() else "metal-cpu"
 
 
 def metal_kernel(
@@ -74,7 +71,7 @@ def metal_kernel(
         options = {"compile_options": dict(compile_options)} if compile_options else {}
         on_gpu = _MLX_KERNEL(name, input_names, output_names, source, header, ensure_row_contiguous, atomic_outputs, **options)
         return GpuKernel(on_cpu.text, cast("Callable[..., list[mx.array]]", on_gpu))
-    return on_cpu
+    return CudaKernel(on_cpu.text, ensure_row_contiguous) if place() == "metal-cuda" else on_cpu
 
 
 def cpu_kernel(
@@ -96,27 +93,6 @@ def cpu_kernel(
     if not text.output_names:
         raise ValueError("[metal_kernel] Must specify at least one output.")
     return CpuKernel(text, ensure_row_contiguous, _math_mode(compile_options))
-
-
-@dataclass(frozen=True, slots=True)
-class GpuKernel:
-    """A kernel of MLX's own, noted by the tap."""
-
-    text: Text
-    function: Callable[..., list[mx.array]]
-
-    def __call__(self, **arguments: object) -> list[mx.array]:
-        """Call it."""
-        outputs = self.function(**arguments)
-        if _OBSERVERS.get():
-            _tell(Launched(self.text, "metal", self._source(arguments), (), (), arguments["grid"], arguments["threadgroup"]))  # type: ignore[arg-type] # MLX took them
-        return outputs
-
-    def _source(self, arguments: Mapping[str, Any]) -> str:
-        inputs = [value if isinstance(value, mx.array) else mx.array(value) for value in arguments["inputs"]]
-        shapes = [Shape.of(dtype_name(array.dtype), array.ndim, array.size) for array in inputs]
-        template = [(name, _template_value(value)) for name, value in arguments.get("template") or ()]
-        return render(self.text, sign(self.text, shapes, [dtype_name(dtype) for dtype in arguments["output_dtypes"]], template))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +131,7 @@ class CpuKernel:
                 raise ValueError(f"[metal_kernel] Expected `{what}` to have size {len(want)} but got size {len(got)}.")
         if stream is not None and _is_cpu(stream):
             raise ValueError("[metal_kernel] Only supports the GPU.")
-        arguments = tuple((name, _template_value(value)) for name, value in template or ())
+        arguments = tuple((name, template_value(value)) for name, value in template or ())
         arrays = [value if isinstance(value, mx.array) else mx.array(value) for value in inputs]
 
         def forward(*given: mx.array) -> list[mx.array]:
@@ -171,27 +147,12 @@ class CpuKernel:
             )
             chosen = current()
             outputs, launched = execute(self.text, asked, chosen, contiguous=self.contiguous, math_mode=self.math_mode, verbose=verbose)
-            _tell(launched)
+            tell(launched)
             if launched.wrong and not chosen.keep_going:
                 raise KernelFault(self.text.name, launched.findings)
             return outputs
 
         return list(_opaque(forward)(*arrays)) if arrays else forward()
-
-
-@contextmanager
-def observed(observer: Observer) -> Iterator[None]:
-    """Within the block every launch is told to `observer`, that of a kernel with findings too, before it raises."""
-    token = _OBSERVERS.set((*_OBSERVERS.get(), observer))
-    try:
-        yield
-    finally:
-        _OBSERVERS.reset(token)
-
-
-def _tell(launched: Launched) -> None:
-    for observer in _OBSERVERS.get():
-        observer(launched)
 
 
 def _opaque(forward: Callable[..., list[mx.array]]) -> Callable[..., list[mx.array]]:
@@ -233,14 +194,6 @@ def _math_mode(options: Mapping[str, str] | None) -> str:
     if mode not in _MATH_MODES:
         raise ValueError("[metal_kernel] Expected math_mode to be 'safe', 'relaxed', or 'fast'.")
     return mode
-
-
-def _template_value(value: object) -> bool | int | str:
-    if isinstance(value, bool | int):
-        return value
-    if isinstance(value, mx.Dtype):
-        return dtype_name(value)
-    raise ValueError("[metal_kernel] Invalid template argument. Must be `mlx.core.Dtype`, `int` or `bool`.")
 
 
 def _three(what: str, value: Sequence[int]) -> tuple[int, int, int]:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gradcheck.metal import abi
+from gradcheck.metal.cache import require_own
 from gradcheck.metal.errors import MetalError
 from gradcheck.metal.memory import guarded
 
@@ -160,6 +161,7 @@ def _loaded(runtime: str, path: str, entry: str, loop: str) -> tuple[ctypes._CFu
 
 def _load(path: str) -> ctypes.CDLL:
     try:
+        require_own(Path(path))
         return ctypes.CDLL(path, mode=_MODE)
     except OSError as error:
         raise MetalError(f"a compiled kernel does not load: {error}. Delete {Path(path).parent} and run again.") from error

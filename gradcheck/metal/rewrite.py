@@ -5,18 +5,17 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Collection, Iterator, Sequence
-from itertools import pairwise
 
-from gradcheck.metal.collectives import SPACES, Function, functions
+from gradcheck.metal.collectives import Function, functions
 from gradcheck.metal.edits import Edit, Edited, apply
-from gradcheck.metal.tokens import Token, closing, closing_angle, code, tokenize
+from gradcheck.metal.overloads import overloads_by_space
+from gradcheck.metal.threadgroup import declarations
+from gradcheck.metal.tokens import Token, closing, code, tokenize
 
 _UNROLL = re.compile(r"\s*#\s*pragma\s+(clang\s+loop|unroll|nounroll)\b")
 _LITERAL = re.compile(r"(?!0[xX])[\d.]+(?:[eE][+-]?\d+)?(H|[bB][fF])")
 _UNSUFFIXED = re.compile(r"(?!0[xX])(?:[\d']+\.[\d']*|\.[\d']+|[\d']+(?=[eE]))(?:[eE][+-]?\d+)?|0[xX][\da-fA-F.']+[pP][+-]?\d+")
 _DEFINE = re.compile(r"[ \t]*#[ \t]*define\b")
-_PARTS = {"unsigned", "signed", "long", "short", "int", "char"}  # words of which a type may have several
-_BEFORE_TYPE = {"const", "volatile", "struct", "class", "typename"}
 
 
 @functools.lru_cache(maxsize=256)
@@ -32,7 +31,7 @@ def rewrite(text: str, collectives: frozenset[str] = frozenset(), *, overloads: 
         overloads: keep overloads by address space.
     """
     tokens = code(text)
-    doubled = [] if overloads else list(_doubled(tokens))
+    doubled = [] if overloads else list(overloads_by_space(tokens))
     gone = [range(edit.start, edit.end) for edit in doubled]
     edits = [*_variables(tokens, text), *_literals([*tokens, *_defined(text)]), *_loops(text, tokens, collectives)]
     edits += [*_calls(tokens, collectives), *_attributes(tokens)]
@@ -41,31 +40,22 @@ def rewrite(text: str, collectives: frozenset[str] = frozenset(), *, overloads: 
 
 def _variables(tokens: Sequence[Token], text: str) -> Iterator[Edit]:
     """`threadgroup float a[4], b;` becomes references to memory that the runtime hands to each threadgroup."""
-    for i, token in enumerate(tokens):
-        if token.text != "threadgroup" or token.kind != "word":
-            continue
-        first = _type(tokens, i + 1)
-        if first is None:
-            continue
-        declared = list(_declarators(tokens, first))
-        if not declared or tokens[declared[-1][1]].text != ";":
-            continue
-        kind = text[tokens[i + 1].start : tokens[first - 1].end]
-        begin = token.start
+    for one in declarations(tokens):
+        kind = text[tokens[one.word + 1].start : tokens[one.behind - 1].end]
         new = []
-        for name, end in declared:
+        for name, end in one.names:
             extent = text[tokens[name].end : tokens[end - 1].end] if end > name + 1 else ""
             word = tokens[name].text
             new.append(f'auto& {word} = *gcm::threadgroup_variable<threadgroup {kind}{extent}, struct gcm_tag_{word}>("{word}")')
         # An alignment before it belongs to the memory, which the runtime aligns for any vector.
-        before = i
+        begin, before = tokens[one.word].start, one.word
         if before and tokens[before - 1].text == ")":
             opening = before - 1
             while opening and tokens[opening].text != "(":
                 opening -= 1
             if opening and tokens[opening - 1].text == "alignas":
                 begin = tokens[opening - 1].start
-        yield Edit(begin, tokens[declared[-1][1] - 1].end, re.sub(r"\s+", " ", "; ".join(new)))
+        yield Edit(begin, tokens[one.names[-1][1] - 1].end, re.sub(r"\s+", " ", "; ".join(new)))
 
 
 def _literals(tokens: Sequence[Token]) -> Iterator[Edit]:
@@ -91,51 +81,6 @@ def _defined(text: str) -> list[Token]:
             begin = directive.start + define.end()
             found += [token._replace(start=token.start + begin) for token in tokenize(text[begin : directive.end])]
     return found
-
-
-def _type(tokens: Sequence[Token], i: int) -> int | None:
-    """The index behind the type that begins here, or None where it is no type of a variable (a pointer, a parameter, a cast)."""
-    seen = False
-    while i < len(tokens) - 1:
-        token, following = tokens[i], tokens[i + 1]
-        if token.text in _PARTS:
-            seen = True
-        elif token.text in _BEFORE_TYPE:
-            pass
-        elif token.kind == "word":
-            if following.text == "::":
-                i += 1
-            elif following.text == "<":
-                end = closing_angle(tokens, i + 1)
-                if end is None:
-                    return None
-                i, seen = end, True
-                if tokens[i + 1].text == "::":
-                    i += 1
-            elif seen or following.kind != "word":
-                return i if seen else None
-            else:
-                seen = True
-        else:
-            return None
-        i += 1
-    return None
-
-
-def _declarators(tokens: Sequence[Token], i: int) -> Iterator[tuple[int, int]]:
-    """Index of each name that is declared from here on, and the index behind its extents."""
-    while i < len(tokens) - 1 and tokens[i].kind == "word":
-        end = i + 1
-        while tokens[end].text == "[":
-            end = closing(tokens, end) + 1
-            if end >= len(tokens):
-                return
-        if tokens[end].text not in {",", ";"}:
-            return
-        yield i, end
-        i = end + 1
-        if tokens[end].text == ";":
-            return
 
 
 def _loops(text: str, tokens: Sequence[Token], collectives: Collection[str]) -> Iterator[Edit]:
@@ -271,66 +216,3 @@ def statement_end(tokens: Sequence[Token], i: int) -> int:  # noqa: PLR0911 - on
         i = closing(tokens, i) if tokens[i].text in {"(", "[", "{"} else i
         i += 1
     return min(i, len(tokens) - 1)
-
-
-def _doubled(tokens: Sequence[Token]) -> Iterator[Edit]:
-    """Definitions that are an earlier one again once address spaces mean nothing.
-
-    A definition that is repeated with the same spaces is the author's mistake, and stays for the compiler to report.
-    """
-    seen: dict[tuple[str, ...], tuple[str, ...]] = {}
-    scopes: list[tuple[str, ...]] = [()]
-    begin = i = 0
-    while i < len(tokens):
-        text = tokens[i].text
-        if text == ";" or (text == ":" and i and tokens[i - 1].text in {"public", "private", "protected"}):
-            begin = i + 1
-        elif text == "}":
-            if len(scopes) > 1:
-                scopes.pop()
-            begin = i + 1
-        elif text in {"(", "["}:
-            i = closing(tokens, i)
-        elif text == "{":
-            head = [token.text for token in tokens[begin:i]]
-            plain = _signature(head)
-            spaces = tuple(word for word in head if word in SPACES)
-            scope = (*scopes[-1], "{")
-            known = seen.setdefault((*scope, *plain), spaces)
-            end = closing(tokens, i)
-            if known != spaces:
-                tail = end + 1 if end + 1 < len(tokens) and tokens[end + 1].text == ";" else end
-                yield Edit(tokens[begin].start, tokens[tail].end, "")
-                i, begin = tail, tail + 1
-            elif _holds_declarations(head):
-                scopes.append((*scope, *plain))
-                begin = i + 1
-            else:
-                i, begin = end, end + 1
-        i += 1
-
-
-def _holds_declarations(head: Sequence[str]) -> bool:
-    while head and head[0] == "template":
-        depth = 0
-        for i, word in enumerate(head):
-            depth += (word == "<") - (word == ">")
-            if i and depth == 0:
-                head = head[i + 1 :]
-                break
-        else:
-            return False
-    return head[:1] == ["extern"] or (not {"struct", "class", "union", "namespace"}.isdisjoint(head[:3]) and head[-1:] != [")"])
-
-
-def _signature(head: Sequence[str]) -> tuple[str, ...]:
-    """The head of a definition without address spaces and parameter names."""
-    words = [word for word in head if word not in SPACES]
-    kept: list[str] = []
-    depth = 0
-    for word, following in pairwise([*words, ""]):
-        depth += (word == "(") - (word == ")")
-        named = depth == 1 and following in {",", ")"} and kept and kept[-1] not in {"(", ",", "::", "const", "unsigned", "typename"}
-        if not (named and re.fullmatch(r"[A-Za-z_]\w*", word)):
-            kept.append(word)
-    return tuple(kept)

@@ -125,7 +125,7 @@ class Watched:
     def __call__(self, **arguments: object) -> list[mx.array]:
         """Call it, in whatever thread: what is set here holds in this one."""
         from gradcheck.metal.errors import KernelDied, MetalError
-        from gradcheck.metal.kernel import observed
+        from gradcheck.metal.observe import observed
         from gradcheck.metal.settings import configured
 
         def note(launched: Launched) -> None:

@@ -11,7 +11,8 @@ import mlx.core as mx
 
 from gradcheck.metal.executor import Launched
 from gradcheck.metal.findings import Finding
-from gradcheck.metal.kernel import metal_kernel, observed
+from gradcheck.metal.kernel import metal_kernel
+from gradcheck.metal.observe import observed
 from gradcheck.metal.settings import configured
 
 
