@@ -29,6 +29,12 @@ SHAPES = {(1, 64, 4, 16, 16, 2): 16.0, (2, 256, 8, 32, 16, 2): 40.0}
 FAST = 4.0
 """How many forwards all gradients may cost at the larger shape, compiled."""
 
+GATED_SHAPE = (2, 256, 4, 8, 32, 32)
+"""(B, T, Hk, Hv, Dk, Dv) of the gated delta rule, with scalar gates."""
+
+GATED_SECONDS = {"costate": 60.0, "fast": 2.0}
+"""CPU seconds that all gradients may cost there."""
+
 LENGTHS = (64, 128, 256, 512, 1024)
 EXPONENT = 1.25
 
@@ -38,9 +44,16 @@ def problem(op: Op, shape: tuple[int, ...]) -> Problem:
     return draw(op, Case(op.name, tuple(zip("BTHPNG", shape, strict=True)), "f32", "typical", 0, "mamba2"))
 
 
+def gated(op: Op) -> Problem:
+    """Typical inputs of an op of the gated delta rule."""
+    dims = tuple(zip(("B", "T", "Hk", "Hv", "Dk", "Dv"), GATED_SHAPE, strict=True))
+    return draw(op, Case(op.name, dims, "f32", "typical", 0, "scalar"))
+
+
 def main() -> int:
     """Measure, print, and say whether all promises hold."""
-    op = load([Path(__file__).parent.parent]).ops["ssm_scan"]
+    ops = load([Path(__file__).parent.parent]).ops
+    op = ops["ssm_scan"]
     recurrence = op.recurrence("mamba2")
     rows = []
     for shape, bound in SHAPES.items():
@@ -55,6 +68,14 @@ def main() -> int:
         one, all_ = cpu_seconds([lambda: forward(sequence(recurrence, given.inputs)), lambda: answer(op, "mamba2", given, "fast")], 7)
         who = answer(op, "mamba2", given, "fast").oracle  # `costate`, where it was refused
         rows.append(Row(f"{who} asked as fast, all of a truth, in numpy forwards", all_ / one, FAST))
+    for name in ("gated_delta", "gated_delta_update"):
+        given, elements = gated(ops[name]), sum(value.size for value in gated(ops[name]).inputs.values())
+        for oracle, bound in GATED_SECONDS.items():
+            if oracle == "fast" and numba_version() is None:
+                continue
+            who = answer(ops[name], "scalar", given, oracle).oracle if oracle == "fast" else oracle  # compiled, before it is timed
+            seconds = cpu_seconds([lambda n=name, o=oracle, g=given: answer(ops[n], "scalar", g, o)], 1)[0]
+            rows.append(Row(f"{name} by {who} at {GATED_SHAPE}, {elements:,} elements, CPU", seconds, bound, "s"))
     givens = [problem(op, (1, length, 4, 16, 16, 2)) for length in LENGTHS]
     seconds = cpu_seconds([lambda g=g: costate(recurrence, g.inputs, *g.cotangents) for g in givens], 5)
     exponent = float(np.polyfit(np.log(LENGTHS), np.log(seconds), 1)[0])

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from gradcheck.numerics.costate import ROUNDINGS, Answer, Answers, as_declared
+from gradcheck.numerics.costate import Answer, Answers, as_declared
 from gradcheck.numerics.differences import HEADROOM, Slope, secant, stencil
 from gradcheck.numerics.forward import Sequence, extra_axes, forward, sequence
 from gradcheck.numerics.lanes import lanes
 from gradcheck.numerics.recurrence import TIME, Array, Recurrence
-from gradcheck.numerics.sweep import BLOCK, Sweep
+from gradcheck.numerics.sweep import BLOCK, UNIT, Sweep
 from gradcheck.numerics.tails import majorants
 
 
@@ -34,7 +34,7 @@ def blackbox(recurrence: Recurrence, inputs: Mapping[str, Array], w_y: Array, w_
     sweep = Sweep(call, states, *weights)
     y_scale, state_scales = majorants(sweep, sweep.transitions())
     scales = (y_scale, state_scales[-1])
-    unit = ROUNDINGS * float(np.finfo(np.float64).eps) / 2 * (call.length + 1)
+    unit = UNIT * (call.length + 1)
     # Rounding of the loss at the base point, which a difference amplifies.
     loss = sum(float((np.abs(w) * m).sum()) for w, m in zip(weights, scales, strict=True))
     size = float(max(np.abs(states).max(), 1.0))
@@ -95,7 +95,7 @@ def _slope(call: Sequence, name: str, direction: Array, h: float | None) -> Slop
         return tuple(np.broadcast_to(a, (len(direction), *a.shape[1:])) for a in arrays)
 
     point = base[None]
-    return stencil(outputs, point, direction) if h is None else secant(outputs, point, direction, np.full(1, h))
+    return stencil(outputs, point, direction) if h is None else secant(outputs, point, direction, np.full(1, h), outputs(point))
 
 
 def _spread(recurrence: Recurrence, weights: tuple[Array, Array]) -> tuple[Array, ...]:

@@ -4,14 +4,14 @@ L = <w_y, y> + <w_s, s_T>. The loss seen from step t on is a functional of s_t a
 
     P_T = w_s,    P_{t-1} = slope in s of <P_t, step_t(s)> + <w_t, terms_t(s)>     at the stored s_{t-1},
 
-and the gradient of an input at t is the slope of the same expression in that input. Every slope is a difference of the step
-(`differences`); only the chain rule through the state is assumed. Coupled states (delta rules) take one difference per element of
-the coupled axes, independent ones one for all. All steps of a block are differenced at once, and only the small recursion of P
-runs step by step. Memory O(T · state).
+and the gradient of an input at t is the slope of the same expression in that input. Every slope is a difference of the step, or, in
+an input in which it is not affine, a complex step, believed where a difference agrees (`differences`); only the chain rule through the
+state is assumed. Coupled states (delta rules) take one slope per element of the coupled axes, independent ones one for all. All steps
+of a block are taken at once, and only the small recursion of P runs step by step. Memory O(T · state).
 
 Beside each value runs its **majorant**, the scale of its rounding: the same recursion on absolute slopes, each taken where it is
-largest over the states that rounding cannot tell from cancelling ones. The error is truncation, estimated by halving the step, plus
-rounding.
+largest over the states that rounding cannot tell from cancelling ones. The error is rounding, plus, where no complex step
+is believed, truncation, estimated by halving the step.
 """
 
 from __future__ import annotations
@@ -27,12 +27,8 @@ from gradcheck.numerics.forward import Sequence as Call
 from gradcheck.numerics.forward import forward, sequence
 from gradcheck.numerics.lanes import Lanes, gather, lanes
 from gradcheck.numerics.recurrence import TIME, Array, Recurrence
-from gradcheck.numerics.sweep import Kind, Sweep, magnitudes
+from gradcheck.numerics.sweep import UNIT, Kind, Sweep, Way, magnitudes
 from gradcheck.numerics.tails import Tails, majorants, tails
-
-ROUNDINGS = 8.0
-"""Roundings that one step may add to a value, each of u times its majorant: the products, exponentials and sums of a step of the
-shipped references are 4 to 7."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +63,7 @@ def costate(recurrence: Recurrence, inputs: Mapping[str, Array], w_y: Array, w_s
     transitions = sweep.transitions()
     past = tails(sweep, transitions)
     y_scale, state_scales = majorants(sweep, transitions)
-    rounding = _unit() * (sweep.call.length + 1)
+    rounding = UNIT * (sweep.call.length + 1)
     y_scale = np.moveaxis(y_scale, 0, recurrence.output.index(TIME))
     outputs = Answer(y, rounding * y_scale, y_scale), Answer(sweep.states[-1], rounding * state_scales[-1], state_scales[-1])
     state_error = rounding * past.majorant[0] + (0 if past.error is None else past.error[0])
@@ -117,10 +113,6 @@ def _sweep(call: Call, w_y: Array, w_s: Array, carry: str = "", kind: Kind = "do
     y, states = forward(call, carry)
     weights = np.moveaxis(np.asarray(w_y), call.recurrence.output.index(TIME), 0).astype(states.dtype)
     return Sweep(call, states, np.ascontiguousarray(weights), np.asarray(w_s).astype(states.dtype), carry, kind), y
-
-
-def _unit() -> float:
-    return ROUNDINGS * float(np.finfo(np.float64).eps) / 2
 
 
 def _gradients(sweep: Sweep, past: Tails, extremes: tuple[Sweep, ...] = ()) -> dict[str, Answer]:
@@ -187,7 +179,7 @@ class _Bound:
         """The error of the block's contributions through `slope`, whose majorant is `scale`."""
         sizes, readout = self.call.sizes, here.readout
         size = gather(here, readout, self.size, self.weights, sizes)
-        off = _unit() * (scale * (self.call.length + 1) + size * np.reshape(slope.amplification, (-1,) + (1,) * (size.ndim - 1)))
+        off = UNIT * (scale * (self.call.length + 1) + size * np.reshape(slope.amplification, (-1,) + (1,) * (size.ndim - 1)))
         if slope.truncation is not None:
             off = off + gather(here, readout, slope.truncation, self.weights, sizes)
         if self.tail_error is not None:
@@ -201,6 +193,7 @@ class _Sum:
 
     name: str
     here: Lanes
+    way: Way
     value: Array
     error: Array
     majorant: Array
@@ -209,13 +202,13 @@ class _Sum:
     def of(cls, sweep: Sweep, name: str) -> _Sum:
         here = lanes(sweep.call.recurrence, name)
         shape = (1 if here.static else sweep.call.length, *sweep.call.at(slice(0, 1))[name].shape[1:])
-        return cls(name, here, *(np.zeros(shape, sweep.states.dtype) for _ in range(3)))
+        return cls(name, here, sweep.way(name), *(np.zeros(shape, sweep.states.dtype) for _ in range(3)))
 
     def add(self, sweep: Sweep, block: slice, weights: tuple[Array, ...], bound: _Bound | None) -> None:
         """Add what the steps of `block` contribute."""
         here, sizes = self.here, sweep.call.sizes
         scales = bound.scales(self.name, here) if bound else itertools.repeat(None)
-        for (index, slope), scale in zip(sweep.slopes(self.name, here, block), scales, strict=False):
+        for (index, slope), scale in zip(sweep.slopes(self.name, here, self.way, block), scales, strict=False):
             at = (slice(0, 1) if here.static else block, *index)
             part = gather(here, here.readout, slope.value, weights, sizes)
             self.value[at] += _settle(here, part)

@@ -25,8 +25,9 @@ k^6 f^(7) / 5040, and the bound on it, of fourth order, k^4 f^(5) / 480: an expo
 below a rounding of float32.
 """
 
-COMPLEX_STEP = 2.0**-20
-"""For single precision: its square, 1e-12, is far below u = 6e-8 even times 25^2, and slopes of 1e-30 do not underflow in float32."""
+COMPLEX_STEP = {np.dtype(np.float32): 2.0**-20, np.dtype(np.float64): 2.0**-60}
+"""Its square is what a complex step truncates: in single precision 1e-12, far below u = 6e-8 even times 25^2, where slopes of 1e-30 do
+not underflow; in double 1e-36."""
 
 HEADROOM = 2.0**20
 """How far a linear input is moved beyond the size of what it competes with: no truncation at any step, and rounding falls as 1/h."""
@@ -73,12 +74,11 @@ def central(pairs: int) -> tuple[float, ...]:
     return tuple(weights)
 
 
-def secant(f: Function, point: Array, direction: Array, h: Array) -> Slope:
-    """Two-point central difference with a large step, for inputs in which f is affine. `h` is one number per time step."""
-    move = _over(h, point) * direction
-    half = 0.5 / h
-    high, low = f(point + move), f(point - move)
-    return Slope(tuple(_scaled(a - b, _over(half, a)) for a, b in zip(high, low, strict=True)), None, 1 / h)
+def secant(f: Function, point: Array, direction: Array, h: Array, base: Arrays) -> Slope:
+    """(f(p + h) - f(p)) / h with a large step and `base` = f(p), for inputs in which f is affine. `h` is one number per time step."""
+    inverse = 1 / h
+    moved = f(point + _over(h, point) * direction)
+    return Slope(tuple((a - b) * _over(inverse, a) for a, b in zip(moved, base, strict=True)), None, 2 * inverse)
 
 
 def stencil(f: Function, point: Array, direction: Array) -> Slope:
@@ -104,9 +104,32 @@ def stencil(f: Function, point: Array, direction: Array) -> Slope:
 
 
 def complex_step(f: Function, point: Array, direction: Array) -> Slope:
-    """Im f(p + ih) / h in single precision: nothing is subtracted, so the only noise is that of evaluating f."""
-    moved = f(point.astype(np.complex64) + np.complex64(1j * COMPLEX_STEP) * direction)
-    return Slope(tuple(np.imag(a) / np.float32(COMPLEX_STEP) for a in moved), None, 1.0)
+    """Im f(p + ih) / h in the precision of the point: nothing is subtracted, so the only noise is that of evaluating f.
+
+    It is true of an analytic f only: of |p| it says that the slope is 0 (see `analytic`).
+    """
+    h = point.dtype.type(COMPLEX_STEP[point.dtype])
+    moved = np.empty(np.broadcast_shapes(point.shape, direction.shape), np.result_type(point, np.complex64))
+    moved.real, moved.imag = point, h * direction
+    return Slope(tuple(np.imag(a) / h for a in f(moved)), None, 1.0)
+
+
+def analytic(f: Function, point: Array, unit: float) -> bool:
+    """Whether complex steps may be believed of f: there, all elements moved at once, one lies within the bounds of `stencil`.
+
+    `unit` is the rounding of f, relative to the largest element that it returns.
+    """
+    everywhere = np.ones_like(point)
+    try:
+        got = complex_step(f, point, everywhere)
+    except TypeError:  # a function that complex numbers have not
+        return False
+    want, base = stencil(f, point, everywhere), f(point)
+    assert want.truncation is not None
+    triples = zip(got.value, want.value, want.truncation, base, strict=True)
+    return all(
+        bool((np.abs(a - b) <= off + unit * want.amplification * np.abs(size).max(initial=0.0)).all()) for a, b, off, size in triples
+    )
 
 
 def change(f: Function, point: Array, direction: Array, h: Array, base: Arrays) -> Arrays:
@@ -135,12 +158,6 @@ def _weighted(weights: tuple[float, ...], parts: Arrays) -> Array:
 def _size(values: Array) -> Array:
     """|`values`|, which nobody else holds."""
     return np.abs(values, out=values)
-
-
-def _scaled(values: Array, factor: Array) -> Array:
-    """`values`, which nobody else holds, times `factor`."""
-    values *= factor
-    return values
 
 
 def _over(h: Array, like: Array) -> Array:

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradcheck.numerics.costate import ROUNDINGS, Answer, Answers, as_declared
+from gradcheck.numerics.costate import Answer, Answers, as_declared
 from gradcheck.numerics.differences import HEADROOM, secant, stencil
 from gradcheck.numerics.forward import forward, sequence
 from gradcheck.numerics.lanes import Lanes, directions, gather, lanes
 from gradcheck.numerics.recurrence import TIME, Array, Recurrence
-from gradcheck.numerics.sweep import Sweep, magnitudes
+from gradcheck.numerics.sweep import UNIT, Sweep, magnitudes
 from gradcheck.numerics.tails import majorants
 
 
@@ -34,7 +34,7 @@ def replay(recurrence: Recurrence, inputs: Mapping[str, Array], w_y: Array, w_s:
     sweep = Sweep(call, states, np.moveaxis(np.asarray(w_y, np.float64), time, 0), np.asarray(w_s, np.float64))
     y_scale, state_scales = majorants(sweep, sweep.transitions())
     y_scale = np.moveaxis(y_scale, 0, time)
-    unit = ROUNDINGS * float(np.finfo(np.float64).eps) / 2 * (call.length + 1)
+    unit = UNIT * (call.length + 1)
     outputs = Answer(y, unit * y_scale, y_scale), Answer(states[-1], unit * state_scales[-1], state_scales[-1])
     return Answers(outputs, {name: _gradient(_Replay(sweep, name, lanes(recurrence, name), unit)) for name in recurrence.differentiable})
 
@@ -98,10 +98,11 @@ def _gradient(moves: _Replay) -> Answer:
     value, error, majorant = (np.zeros(shape) for _ in range(3))
     for start in moves.starts():
         point, run = moves.point(start), moves.run(start)
-        size = moves.read(start, run(point), absolute=True)
+        base = run(point)
+        size = moves.read(start, base, absolute=True)
         h = HEADROOM * 2.0 ** np.ceil(np.log2(max(1.0, float(np.abs(point).max()), float(size.max()))))
         for index, direction in directions(here, point.shape[1:], point.dtype):
-            slope = secant(run, point, direction, np.full(1, h)) if once else stencil(run, point, direction)
+            slope = secant(run, point, direction, np.full(1, h), base) if once else stencil(run, point, direction)
             scale = moves.read(start, slope.value, absolute=True)
             bound = moves.unit * (size * float(np.max(slope.amplification)) + scale)
             if slope.truncation is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -13,6 +14,7 @@ from gradcheck.numerics.differences import (
     HEADROOM,
     Function,
     Slope,
+    analytic,
     change,
     complex_step,
     exact_difference,
@@ -25,11 +27,27 @@ from gradcheck.numerics.recurrence import Array
 
 Kind = Literal["double", "single", "exact"]
 
+Way = Literal["secant", "complex", "stencil", "exact"]
+"""How a slope is taken: see the functions of these names in `differences`."""
+
 Transitions = Callable[[slice], list[tuple[tuple[int | slice, ...], Slope]]]
 """Slopes of (state_t, *terms_t) in state_{t-1} for all t of a block: pairs of index and slope, one per direction."""
 
 BLOCK = 2**15
 """State elements that are differenced at once: a block with its temporaries stays in a core's cache."""
+
+KEPT = 2**22
+"""Numbers of slopes in the state that are kept for the second sweep over time, 32 MiB; more are taken anew."""
+
+TRIED = 4
+"""First steps of a call at which a complex step is tried against a difference."""
+
+ROUNDINGS = 8.0
+"""Roundings that one step may add to a value, each of u times its majorant: the products, exponentials and sums of a step of the
+shipped references are 4 to 7."""
+
+UNIT = ROUNDINGS * float(np.finfo(np.float64).eps) / 2
+"""The rounding of one step in double precision, relative to the majorant of what it returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +60,8 @@ class Sweep:
         w_y: weights of y, time first.
         w_s: weights of the final state.
         carry: dtype to which the state and its cotangent are rounded after each step, or nothing.
-        kind: `double` (differences in float64, with bounds), `single` (complex steps in float32: the model of a kernel) or `exact`
-            (differences of mpmath or arb numbers).
+        kind: `double` (differences and complex steps in float64, with bounds), `single` (complex steps in float32: the model of a
+            kernel) or `exact` (differences of mpmath or arb numbers).
     """
 
     call: Sequence
@@ -80,34 +98,42 @@ class Sweep:
             yield h, change(step, point, direction, h, base)
 
     def transitions(self) -> Transitions:
-        """Slopes in the state by block. Kept where one direction serves all, so that memory stays O(T · state); else taken anew."""
+        """Slopes in the state by block. Kept where one direction serves all, or where they are few; else taken anew.
+
+        So memory stays O(T · state).
+        """
         state = self.call.recurrence.state
-        here = lanes(self.call.recurrence, state)
+        here, way = lanes(self.call.recurrence, state), self.way(state)
         kept: dict[int, list[tuple[tuple[int | slice, ...], Slope]]] = {}
+        count = 0
 
         def at(block: slice) -> list[tuple[tuple[int | slice, ...], Slope]]:
+            nonlocal count
             if block.start in kept:
                 return kept[block.start]
-            slopes = list(self.slopes(state, here, block))
-            if not here.serial:
+            slopes = list(self.slopes(state, here, way, block))
+            count += sum(value.size for _, slope in slopes for value in slope.value)
+            if count <= KEPT or not here.serial:
                 kept[block.start] = slopes
             return slopes
 
         return at
 
-    def slopes(self, name: str, here: Lanes, block: slice) -> Iterator[tuple[tuple[int | slice, ...], Slope]]:
+    def way(self, name: str) -> Way:
+        """How slopes in input `name` are taken: complex steps if that is what the sweep is of, or the step is analytic in it."""
+        if self.kind != "double":
+            return "complex" if self.kind == "single" else "exact"
+        if name in self.call.recurrence.linear:
+            return "secant"
+        point, step = self._step(name, slice(0, min(TRIED, self.blocks()[0].stop)))
+        return "complex" if analytic(step, point, UNIT) else "stencil"
+
+    def slopes(self, name: str, here: Lanes, way: Way, block: slice) -> Iterator[tuple[tuple[int | slice, ...], Slope]]:
         """Slopes of (state_t, *terms_t) in input `name` for all t of `block`, one direction at a time."""
         point, step = self._step(name, block)
-        h = self._large_step(block, point) if self.kind == "double" and name in self.call.recurrence.linear else None
+        take = SLOPES[way] if way != "secant" else partial(secant, h=self._large_step(block, point), base=step(point))
         for index, direction in directions(here, point.shape[1:], point.dtype):
-            if self.kind == "single":
-                yield index, complex_step(step, point, direction)
-            elif self.kind == "exact":
-                yield index, exact_difference(step, point, direction)
-            elif h is None:
-                yield index, stencil(step, point, direction)
-            else:
-                yield index, secant(step, point, direction, h)
+            yield index, take(step, point, direction)
 
     def _step(self, name: str, block: slice) -> tuple[Array, Function]:
         """The input `name` in `block`, and (state_t, *terms_t) as a function of it."""
@@ -127,6 +153,13 @@ class Sweep:
         sizes = [np.abs(a.reshape(a.shape[0], -1)).max(1) for a in (point, self.states[block], self.states[after])]
         largest = np.maximum(np.maximum(sizes[0], np.maximum(sizes[1], sizes[2])), 1.0)
         return np.asarray(HEADROOM * np.exp2(np.ceil(np.log2(largest))))
+
+
+SLOPES: Mapping[Way, Callable[[Function, Array, Array], Slope]] = {
+    "complex": complex_step,
+    "stencil": stencil,
+    "exact": exact_difference,
+}
 
 
 def magnitudes(arrays: tuple[Array, ...]) -> tuple[Array, ...]:

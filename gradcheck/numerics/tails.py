@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -37,7 +38,7 @@ def tails(sweep: Sweep, transitions: Transitions) -> Tails:
     value[-1] = sweep.w_s
     bounded = sweep.kind == "double"
     majorant = np.empty_like(value) if bounded else value
-    error = np.zeros_like(value) if bounded and recurrence.state not in recurrence.linear else None
+    error = np.zeros_like(value) if sweep.way(recurrence.state) == "stencil" else None
     if bounded:
         majorant[-1] = np.abs(sweep.w_s)
     for block in reversed(sweep.blocks()):
@@ -56,7 +57,7 @@ def tails(sweep: Sweep, transitions: Transitions) -> Tails:
         for i, t in steps:
             majorant[t] = back(back.lanes(transit[:, i], majorant[t + 1]) + read[:, i])
         if error is not None:
-            bounds = [slope.truncation or magnitudes(slope.value) for slope in slopes]
+            bounds = [cast("tuple[Array, ...]", slope.truncation) for slope in slopes]
             off = np.stack([bound[0] for bound in bounds])
             read = np.stack([gather(here, here.readout[1:], bound[1:], w, sizes) for bound in bounds])
             for i, t in steps:

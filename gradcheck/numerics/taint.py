@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from gradcheck.numerics.costate import ROUNDINGS
 from gradcheck.numerics.differences import HEADROOM
 from gradcheck.numerics.forward import Sequence, forward, sequence
 from gradcheck.numerics.lanes import Lanes, directions, lanes
 from gradcheck.numerics.recurrence import BATCH, Array, Axes, Recurrence
+from gradcheck.numerics.sweep import UNIT
 
 TAINTED = 8
 """Elements of each input that are tainted: the first, the last, and others at random."""
@@ -54,7 +54,7 @@ def check_lanes(recurrence: Recurrence, inputs: Mapping[str, Array]) -> tuple[st
 def check_linear(recurrence: Recurrence, inputs: Mapping[str, Array]) -> tuple[str, ...]:
     """The inputs that are declared linear and in which the step is not affine: a sentence each, or nothing.
 
-    In an affine step f(p + 2h) - 2 f(p + h) + f(p) is nothing but rounding: of four values, each at most `ROUNDINGS` times u of the
+    In an affine step f(p + 2h) - 2 f(p + h) + f(p) is nothing but rounding: of four values, each at most `UNIT` of the
     largest product in the step, n times what goes in times what comes out, n being the length of a sum over the coupled axes.
     h is once the size of what the input competes with, and once as far above as the oracles go. Where the step returns other shapes than
     declared, nothing is said: `check_lanes` says that.
@@ -170,7 +170,7 @@ def _bend(call: Sequence, states: Array, name: str) -> str:
             move = h * side * direction
             for k, (zero, one, two) in enumerate(zip(start, f(point + move), f(point + 2 * move), strict=True)):
                 largest = max(float(np.abs(array).max()) for array in (zero, one, two, point + 2 * move))
-                rounding = 4 * ROUNDINGS * float(np.finfo(np.float64).eps) / 2 * longest * max(others, 1.0) * largest
+                rounding = 4 * UNIT * longest * max(others, 1.0) * largest
                 gap = np.abs(two - 2 * one + zero)
                 if not (gap.max() <= rounding):
                     at = np.unravel_index(int(np.argmax(np.nan_to_num(gap, nan=np.inf))), gap.shape)

@@ -12,8 +12,11 @@ from gradcheck.math import exp, sigmoid, softplus, tanh, where
 from gradcheck.numerics.recurrence import Array, Recurrence, axes
 from gradcheck.suite import load
 
-SCAN: Op = load().ops["ssm_scan"]
+OPS: Mapping[str, Op] = load().ops
+SCAN = OPS["ssm_scan"]
 BRANCHES = tuple(SCAN.variants)
+GATED = [(name, branch) for name in ("gated_delta", "gated_delta_update") for branch in OPS[name].variants]
+"""The branches of the gated delta rule, whose state is coupled."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,14 @@ def scan(branch: str, regime: str, seed: int, **sizes: int) -> Sample:
     rng = np.random.default_rng([seed, BRANCHES.index(branch)])
     drawn = SCAN.regimes[regime].draw(rng, SCAN.shapes(sizes, branch))
     return sample(SCAN.recurrence(branch), rng, sizes, drawn)
+
+
+def gated(name: str, branch: str, regime: str, seed: int, **sizes: int) -> Sample:
+    """A call of the shipped op `name`; sizes not given are small, and with two key heads of two value heads each."""
+    sizes = {"B": 2, "T": 4, "Hk": 2, "Hv": 4, "Dk": 3, "Dv": 2} | sizes
+    rng = np.random.default_rng([seed, GATED.index((name, branch))])
+    drawn = OPS[name].regimes[regime].draw(rng, OPS[name].shapes(sizes, branch))
+    return sample(OPS[name].recurrence(branch), rng, sizes, drawn)
 
 
 def sample(recurrence: Recurrence, rng: np.random.Generator, sizes: Mapping[str, int], drawn: Mapping[str, Array] | None = None) -> Sample:

@@ -136,3 +136,51 @@ def test_the_bounds_cover_every_element_on_fresh_seeds(branch, regime, record_pr
     for name, ratios in used.items():
         record_property(f"median of error made / error allowed, {name}", float(np.median(ratios)))
         assert np.median(ratios) > 1e-6, name  # a bound a million times too large would cover anything
+
+
+@pytest.mark.parametrize("op, branch", recurrences.GATED)
+def test_every_link_agrees_on_the_gated_delta_rule(op, branch):
+    call = recurrences.gated(op, branch, "typical", 200, T=3, Hk=1, Hv=2, Dk=2, Dv=1)
+    found = {name: answers_of(call, oracle) for name, oracle in OF_ANY_STEP.items()}
+    for a, b in pairwise(OF_ANY_STEP):
+        assert uncovered(found[a], found[b]) == [], (a, b)
+
+
+def test_no_link_follows_a_delta_rule_that_compares_before_it_decays():
+    def early(state, q, k, v, g, beta):
+        q, k = (np.repeat(x, v.shape[-2] // x.shape[-2], axis=-2)[..., None, :] for x in (q, k))
+        delta = beta[..., None] * (v - (state * k).sum(-1))
+        after = state * g[..., None, None] + delta[..., None] * k
+        return after, (after * q,)
+
+    call = recurrences.gated("gated_delta", "scalar", "typical", 202, T=3, Hk=1, Hv=2, Dk=2, Dv=1)
+    other = replace(call, recurrence=replace(call.recurrence, step=early))
+    right = answers_of(call, certificate)
+    for oracle in list(OF_ANY_STEP.values())[1:]:
+        assert set(uncovered(right, answers_of(other, oracle))) == set(right)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("op, branch", recurrences.GATED)
+def test_the_bounds_cover_every_element_of_the_gated_delta_rule_on_fresh_seeds(op, branch, record_property):
+    """In every regime, against 50 digits, as `docs/explanation/chain-of-trust.md` states; `fast` on its rows as Python runs them."""
+    rows, outputs = lane_files.lanes(op=op), tuple(recurrences.OPS[op].outputs)
+    chain = {"blackbox": blackbox, "replay": replay, "costate": costate, "fast": lambda r, *given: fast(r, rows, outputs, *given)}
+    elements, used = 0, {name: [] for name in chain}
+    for regime in recurrences.OPS[op].regimes:
+        for seed in FRESH[:2]:
+            call = recurrences.gated(op, branch, regime, seed)
+            exact = answers_of(call, certificate)
+            for name, oracle in chain.items():
+                found = answers_of(call, oracle)
+                assert uncovered(exact, found) == [], (regime, seed, name)
+                elements += sum(answer.value.size for answer in found.values())
+                for q, answer in found.items():
+                    moving = answer.majorant > 0  # where a mask makes a gradient zero no oracle is off
+                    if moving.any():
+                        off = np.abs(answer.value - exact[q].value)[moving]
+                        used[name].append(float(np.median(off / answer.error[moving])))
+    record_property("elements covered", elements)
+    for name, ratios in used.items():
+        record_property(f"median of error made / error allowed, {name}", float(np.median(ratios)))
+        assert np.median(ratios) > 1e-6, name

@@ -13,6 +13,7 @@ from gradcheck.engine.problem import draw
 from gradcheck.engine.truth import cases_of
 from gradcheck.numerics import fast as fast_module
 from gradcheck.numerics.costate import costate
+from gradcheck.numerics.differences import COARSE_STEP
 from gradcheck.numerics.fast import Refused, fast
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -56,6 +57,19 @@ def test_the_lanes_of_the_scan_agree_beyond_the_part_that_they_are_tried_on(bran
     assert list(got.gradients) == list(want.gradients)
 
 
+@pytest.mark.parametrize("op, branch", recurrences.GATED)
+@pytest.mark.parametrize("sizes", [{"T": 7, "Dk": 4}, {"B": 1, "T": 1, "Hk": 1, "Hv": 1, "Dk": 2, "Dv": 1}])
+def test_the_rows_of_the_gated_delta_rule_agree_in_every_regime(op, branch, sizes):
+    rows = lane_files.lanes(op=op)
+    for regime in recurrences.OPS[op].regimes:
+        call = recurrences.gated(op, branch, regime, 400, **sizes)
+        got, want = fast(call.recurrence, rows, tuple(recurrences.OPS[op].outputs), call.inputs, call.w_y, call.w_s), call.solve(costate)
+        for a, b in zip((*got.outputs, *got.gradients.values()), (*want.outputs, *want.gradients.values()), strict=True):
+            assert (np.abs(a.value - b.value) <= a.error + b.error).all(), regime
+            assert (np.abs(a.majorant - b.majorant) <= fast_module.DIGITS * b.majorant + b.error / COARSE_STEP).all(), regime
+        assert list(got.gradients) == list(want.gradients)
+
+
 def last(value):
     return np.concatenate([value.ravel()[:-1], value.ravel()[-1:] + 1e-9]).reshape(value.shape)
 
@@ -88,10 +102,10 @@ MUTATED = {
     "heads dealt out to groups in turn": {"g = head // (heads // groups)": "g = head % groups"},
     "y left out of the tail": {"tail[n] + told * w, tails": "tail[n], tails"},
     "a tail of zeros": {"P[:], PM[:] = w_s[b, head], np.abs(w_s[b, head])": "P[:], PM[:] = 0 * w_s[b, head], np.abs(w_s[b, head])"},
-    "a difference of four points that is none": {"V1, V2, V3 = 2 * NEAR": "V1, V2, V3 = 1 * NEAR"},
+    "a complex step that is not divided by": {"SHRUNK = 1 / TINY": "SHRUNK = 2 / TINY"},
     "the last row only": {"for b in range(rows):": "for b in range(rows - 1, rows):"},
-    "another softplus": {"softplus(dt + move)": "softplus(dt + move, 0.5)"},
-    "a truncation that is not looked for": {"E1, E2, E3 = 1.1 * GAP[0]": "E1, E2, E3 = 1e4 * GAP[0]"},
+    "another softplus": {"softplus(dt + 1j * TINY)": "softplus(dt + 1j * TINY, 0.5)"},
+    "a complex step so large that it truncates": {"TINY = 2.0**-60": "TINY = 2.0**-11"},
     "a bound of half a rounding": {"8 * 2.0**-53": "0.5 * 2.0**-53"},
 }
 
@@ -111,6 +125,45 @@ def test_a_mutant_of_the_lanes_is_refused(what):
     assert all("disagrees with costate" in reason for reason in reasons)
 
 
+MUTATED_ROWS = {
+    "value heads dealt out to key heads in turn": {"group = head // shared": "group = head % q.shape[2]"},
+    "a gate forgotten in what is held": {"held = add(held, now[j] * G[j] * K[j])": "held = add(held, now[j] * K[j])"},
+    "what flows through what is held": {"k0[i] += delta * u[i] - strength * now[i] * Gi * through": "k0[i] += delta * u[i]"},
+    "the key's own place": {"k0[i] += delta * u[i] - strength": "k0[i] += -strength"},
+    "a tail that the key does not reflect": {"tail[i] = Gi * (u[i] - si * through)": "tail[i] = Gi * u[i]"},
+    "a mask that y does not know": {"if not kept[b, t]:\n                    S[t + 1]": "if False:\n                    S[t + 1]"},
+    "the last row of the state only": {"g0[i] += now[i]": "g0[i] = now[i]"},
+    "a scale without what the others move": {"abs(mi) * rest[i]": "0 * rest[i]"},
+    "a sum that counts its own part": {"out[i] = total\n        total += parts[i]": "total += parts[i]\n        out[i] = total"},
+    "a size that is not counted": {"k2[i] += every": "k2[i] += 0 * every"},
+    "a gradient in beta without the state": {"d_beta[0, b, t, head] += (value - held)": "d_beta[0, b, t, head] += value"},
+    "a bound of half a rounding": {"8 * 2.0**-53": "0.5 * 2.0**-53"},
+}
+MUTATED_UPDATE = {
+    "a bias forgotten": {"z, rate = a + dt_bias,": "z, rate = a,"},
+    "a bound that is none": {"else exp(bound * sigmoid(rate * z))": "else exp(-sigmoid(rate * z))"},
+    "a beta below one": {"most = 2.0 if": "most = 1.0 if"},
+    "the rate of the first channel only": {"of_rate[0].sum(-1), rows.together": "of_rate[0][..., 0], rows.together"},
+    "a shared input of the first sequence only": {"self.settled(value.sum(0)": "self.settled(value[0]"},
+}
+
+
+@pytest.mark.parametrize("what", MUTATED_ROWS | MUTATED_UPDATE)
+def test_a_mutant_of_the_rows_is_refused(what):
+    """In one of the branches at least, and by what it answers."""
+    op = "gated_delta" if what in MUTATED_ROWS else "gated_delta_update"
+    rows = lane_files.lanes((MUTATED_ROWS | MUTATED_UPDATE)[what], op)
+    reasons = []
+    for branch in recurrences.OPS[op].variants:
+        call = recurrences.gated(op, branch, "typical", 401, T=3)
+        try:
+            fast(call.recurrence, rows, tuple(recurrences.OPS[op].outputs), call.inputs, call.w_y, call.w_s)
+        except Refused as error:
+            reasons.append(str(error))
+    assert reasons
+    assert all("disagrees with costate" in reason for reason in reasons)
+
+
 def test_a_function_that_raises_or_leaves_something_out_is_refused():
     def broken(inputs, w_y, w_s):
         raise ZeroDivisionError("in a lane")
@@ -118,6 +171,12 @@ def test_a_function_that_raises_or_leaves_something_out_is_refused():
     def forgetful(inputs, w_y, w_s):
         return {name: parts for name, parts in LANES(inputs, w_y, w_s).items() if name != "A"}
 
+    def careless(inputs, w_y, w_s):
+        inputs["x"] *= 2
+        return LANES(inputs, w_y, w_s)
+
+    with pytest.raises(Refused, match="does not run: ValueError: output array is read-only"):
+        ask(large(), careless)
     with pytest.raises(Refused, match="does not run: ZeroDivisionError: in a lane"):
         ask(large(), broken)
     with pytest.raises(Refused, match="does not run: KeyError: 'A'"):
@@ -154,19 +213,20 @@ def test_a_function_of_any_recurrence_can_be_tried(name):
 
 
 @pytest.mark.slow
-def test_compiled_lanes_are_admitted_over_the_whole_grid_and_true_to_costate():
+@pytest.mark.parametrize("name", lane_files.FILES)
+def test_compiled_lanes_are_admitted_over_the_whole_grid_and_true_to_costate(name):
     pytest.importorskip("numba")
-    op = recurrences.SCAN
+    op = recurrences.OPS[name]
     for case in cases_of(op, ("f32", "bf16"), seed=77):
         problem = draw(op, case)
         call = recurrences.Sample(op.recurrence(case.variant), problem.inputs, *problem.cotangents)
-        got, want = ask(call, op.fast), call.solve(costate)
+        got, want = fast(call.recurrence, op.fast, tuple(op.outputs), call.inputs, call.w_y, call.w_s), call.solve(costate)
         for a, b in zip((*got.outputs, *got.gradients.values()), (*want.outputs, *want.gradients.values()), strict=True):
             assert (np.abs(a.value - b.value) <= a.error + b.error).all(), case
 
 
 def test_a_wrong_recurrence_is_not_admitted_either():
     call = large("mamba2")
-    other = replace(call.recurrence, linear=frozenset())  # costate then bounds a truncation that the lanes know not to be there
+    other = replace(call.recurrence, linear=call.recurrence.linear | {"dt"})  # costate then moves dt by a million
     with pytest.raises(Refused):
         ask(replace(call, recurrence=other), LANES)

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradcheck.numerics.costate import ROUNDINGS, costate, model
+from gradcheck.numerics.costate import costate, model
 from gradcheck.numerics.dtypes import DTYPES, round_to
 from gradcheck.numerics.metrics import METRICS, compare, rounding_unit
+from gradcheck.numerics.sweep import ROUNDINGS
 
 sys.path.insert(0, str(Path(__file__).parent))
 
