@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import queue
 import threading
@@ -15,10 +16,11 @@ from pebble import ProcessExpired, ProcessPool
 from gradcheck.process.desk import Mark
 from gradcheck.process.limits import Limits, excess_text, limit_text, resident
 from gradcheck.process.outcome import Died, Done, Kind, Outcome, ending, starved
-from gradcheck.process.spawn import EXIT_ZERO, Spawn, kill_group
-from gradcheck.process.worker import Setup, enlist, work
+from gradcheck.process.spawn import EXIT_ZERO, NO_GUARD, UNGUARDED, Spawn, kill_group
+from gradcheck.process.worker import RETIRED, Setup, enlist, work
 
 _WATCH = 0.025  # seconds between two looks at how much memory is held
+_LOGS = 20  # such looks between two at how long the logs are
 _LISTEN = 0.5  # seconds without an answer after which the pool is asked whether it still works
 _ATTEMPTS = 5  # workers that may die before an item begins, until that is not bad luck
 
@@ -45,6 +47,7 @@ class Crew:
         self._given: dict[int, _Given] = {}
         self._answers: queue.SimpleQueue[tuple[int, Future[bytes]]] = queue.SimpleQueue()
         self._closing = threading.Event()
+        self._changing = threading.Lock()  # the pool, which one thread may replace while another closes the crew
         self._spawn, self._pool = self._open()
         self._watcher = threading.Thread(target=self._watch, name="gradcheck memory watch", daemon=True)
         self._watcher.start()
@@ -58,12 +61,16 @@ class Crew:
         """Wait for the next item that is over.
 
         Raises:
-            RuntimeError: no worker lives long enough to begin an item.
+            RuntimeError: no worker lives long enough to begin an item, or another thread has closed the crew.
         """
         while True:
             try:
                 number, future = self._answers.get(timeout=_LISTEN)
             except queue.Empty:
+                number, future = -1, Future()
+            if self._closing.is_set():
+                raise RuntimeError("the workers were ended under their items")
+            if number < 0:
                 if not self._pool.active:
                     self._replace()
                 continue
@@ -82,9 +89,11 @@ class Crew:
             return number, outcome
 
     def close(self) -> None:
-        """Kill every worker and wait until they are gone."""
-        self._closing.set()
-        self._shut()
+        """Kill every worker and wait until they are gone. A second time does nothing; it may be called from any thread."""
+        with self._changing:
+            if not self._closing.is_set():
+                self._closing.set()
+                self._shut()
         self._watcher.join()
 
     def _open(self) -> tuple[Spawn, ProcessPool]:
@@ -102,7 +111,7 @@ class Crew:
         if given.attempts > _ATTEMPTS:
             raise RuntimeError(
                 f"{_ATTEMPTS} workers in a row died before they could begin item {number}; what they said is on stderr. "
-                'A script that calls run_all needs `if __name__ == "__main__":`, and its own module must be importable.'
+                "Where a script gives run_all a function of its own, the workers import that script, so it must be importable."
             )
         try:
             future = self._pool.schedule(work, args=(number, given.task), timeout=self._limits.seconds)
@@ -114,8 +123,14 @@ class Crew:
     def _replace(self) -> None:
         """A new pool for a broken one. An item whose worker had died by itself is over; those that others worked on begin anew."""
         exits = self._spawn.exits
-        self._shut()
-        self._spawn, self._pool = self._open()
+        with self._changing:
+            if self._closing.is_set():
+                return
+            self._shut()
+            self._spawn, self._pool = self._open()
+        at_work = {mark.pid for number in self._given if (mark := self._desk.mark(number)) is not None}
+        if any(status == UNGUARDED for pid, status in exits.items() if pid not in at_work):
+            raise RuntimeError(NO_GUARD)
         for number, given in self._given.items():
             mark = self._desk.mark(number)
             if given.future is not None and given.future.done() and not _broken(given.future):
@@ -141,6 +156,7 @@ class Crew:
         if isinstance(error, ProcessExpired):
             kill_group(error.pid)
             if mark is None:
+                given.attempts -= error.exitcode == RETIRED  # it has done others before: no sign of bad luck
                 return None
             status = error.exitcode
         if status is not None:
@@ -172,9 +188,12 @@ class Crew:
 
     def _watch(self) -> None:
         """Cancel an item whose worker holds too much; pebble then kills that worker when no answer is on its way."""
-        while not self._closing.wait(_WATCH):
+        for look in itertools.count():
+            if self._closing.wait(_WATCH):
+                return
             for number, given in list(self._given.items()):
-                self._desk.shorten(number)
+                if look % _LOGS == 0:
+                    self._desk.shorten(number)
                 mark = self._desk.mark(number)
                 if mark is None or given.future is None or self._limits.memory is None:
                     continue

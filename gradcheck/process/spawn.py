@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from multiprocessing import current_process
 from multiprocessing.context import SpawnContext, SpawnProcess
 from types import ModuleType
 
@@ -22,6 +23,12 @@ PINNED = {
 }
 
 EXIT_ZERO = 256  # no real status; see WorkerProcess.exitcode
+UNGUARDED = 78  # exit status of a worker that was about to start workers while it imported the caller's main module
+NAME = "gradcheck worker"
+NO_GUARD = (
+    "workers import the script that starts them, and this one starts them again while it is imported: "
+    'put what it does below `if __name__ == "__main__":`'
+)
 
 _GRACE = 0.25  # seconds; see WorkerProcess.is_alive
 _starting = threading.Lock()  # two runs in one process must not restore each other's environment
@@ -31,7 +38,7 @@ class WorkerProcess(SpawnProcess):
     """A spawned process that suits pebble, which judges workers by `is_alive` and `exitcode` and stops them by `terminate`."""
 
     def __init__(self, exits: dict[int, int], *, main: bool, **options: object) -> None:
-        super().__init__(**options)  # type: ignore[arg-type] # pebble's own keywords, passed through
+        super().__init__(**{**options, "name": NAME})  # type: ignore[arg-type] # pebble's own keywords, passed through
         self._exits = exits
         self._main = main
         self._seen_dead: float | None = None
@@ -39,7 +46,7 @@ class WorkerProcess(SpawnProcess):
 
     def start(self) -> None:
         """Start with pinned threads and SIGINT blocked, so that Ctrl-C during its imports prints no traceback."""
-        with _starting, _pinned_environment(), _blocked(signal.SIGINT), nullcontext() if self._main else _no_main():
+        with _starting, _pinned_environment(), _blocked(signal.SIGINT), _by_daemon(), nullcontext() if self._main else _no_main():
             super().start()
 
     def terminate(self) -> None:
@@ -88,6 +95,21 @@ class Spawn(SpawnContext):
         return WorkerProcess(self.exits, main=self._main, **options)
 
 
+def refuse_unguarded() -> None:
+    """Refuse to start workers while a process of `multiprocessing` still imports the main module of its parent.
+
+    Such a process would start workers without end. If it is one of ours it ends at once, and its parent says why.
+
+    Raises:
+        RuntimeError: it is another's.
+    """
+    here = current_process()
+    if getattr(here, "_inheriting", False):
+        if here.name == NAME:
+            os._exit(UNGUARDED)
+        raise RuntimeError(NO_GUARD)
+
+
 def kill_group(pid: int) -> None:
     """Kill a worker and what its kernel forked; a worker leads a process group of its own once it is ready."""
     try:
@@ -108,6 +130,18 @@ def _pinned_environment() -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def _by_daemon() -> Iterator[None]:
+    """A daemon, such as dask's, may have no children, lest they outlive it. Ours do not, so here it may."""
+    config: dict[str, object] = current_process()._config  # type: ignore[attr-defined]  # noqa: SLF001 - there is no other switch
+    daemon = config.pop("daemon", None)
+    try:
+        yield
+    finally:
+        if daemon is not None:
+            config["daemon"] = daemon
 
 
 @contextmanager

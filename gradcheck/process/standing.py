@@ -41,7 +41,7 @@ class Standing:
         """What became of `function(item)`.
 
         Raises:
-            RuntimeError: no worker lives long enough to begin.
+            RuntimeError: no worker lives long enough to begin, or `kill` was called meanwhile.
         """
         with self._turn:
             if self._crew is None:
@@ -51,6 +51,11 @@ class Standing:
             self._crew.give(next(self._numbers), pickle.dumps((function, item)))
             _, outcome = self._crew.take()
             return outcome
+
+    def kill(self) -> None:
+        """End the worker now, under whatever call: that call raises RuntimeError."""
+        if (crew := self._crew) is not None:
+            crew.close()
 
     def close(self) -> None:
         """Kill the worker and wait until it is gone; a later call starts another."""

@@ -40,11 +40,19 @@ class Setup:
 
 @dataclass(slots=True)
 class _Self:
-    """This worker. `held`: resident bytes when it was ready; None until then. `spare`: descriptor for tracebacks of fatal signals."""
+    """This worker.
+
+    Args:
+        setup: what it was told.
+        spare: descriptor for tracebacks of fatal signals.
+        held: resident bytes when it was ready; None until then.
+        tired: it is to step down before its next item.
+    """
 
     setup: Setup
     spare: int
     held: int | None = None
+    tired: bool = False
 
 
 _self: _Self | None = None  # pebble hands a worker's state to its tasks in no other way
@@ -67,6 +75,15 @@ def in_worker() -> bool:
     return _self is not None
 
 
+def retire() -> None:
+    """Have this worker step down before its next item, for one that is fresh. Outside a worker this does nothing.
+
+    For what a process cannot get rid of but by ending: MLX never lets go of a library that it has compiled.
+    """
+    if _self is not None:
+        _self.tired = True
+
+
 def work(number: int, task: bytes) -> bytes:
     """Do one item. The answer is a pickled outcome, so nothing a kernel returns or raises can upset the pool's own pickling.
 
@@ -82,7 +99,7 @@ def work(number: int, task: bytes) -> bytes:
         raise RuntimeError("work() was called outside a worker: use run_all")
     setup = _self.setup
     held = resident(os.getpid())
-    if setup.memory is not None and _self.held is not None and held - _self.held > setup.memory:
+    if _self.tired or (setup.memory is not None and _self.held is not None and held - _self.held > setup.memory):
         os._exit(RETIRED)  # earlier items left too much behind: this one begins in a fresh process, without their debt
     _redirect(setup.desk, number, _self.spare)
     setup.desk.begin(number, held)

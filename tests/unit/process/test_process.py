@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gradcheck.process import Died, Done, Limits, Outcome, Standing, run_all
+from gradcheck.process import Died, Done, Limits, Outcome, Standing, Team, run_all
 from gradcheck.process.desk import Desk
 from gradcheck.process.spawn import EXIT_ZERO, PINNED, Spawn
 
@@ -149,6 +150,12 @@ def test_an_endless_log_is_cut_down_to_its_end(tmp_path: Path) -> None:
     assert desk.tail(2).endswith("the end")
     assert desk.log(2).stat().st_size == 4096
     assert not desk.log(3).exists()
+
+
+def test_a_worker_that_closes_its_pipe_has_no_answer_and_the_others_do(tmp_path: Path) -> None:
+    outcomes = dict(run_all(deadly.perform, ["close_everything", 1, 2, 3], jobs=2, limits=Limits(5, None), logs=tmp_path))
+    assert died(outcomes["close_everything"]).kind in {"timeout", "crashed"}
+    assert [getattr(outcomes[number], "value", None) for number in (1, 2, 3)] == [1, 2, 3]
 
 
 def test_a_hang_is_an_outcome_wherever_it_hangs(tmp_path: Path) -> None:
@@ -334,6 +341,98 @@ def test_no_process_outlives_its_parent(tmp_path: Path, action: str) -> None:
         for pid in [parent.pid, *told(tmp_path)]:
             if alive(pid):
                 os.kill(pid, signal.SIGKILL)
+
+
+def test_a_worker_that_retires_is_replaced_before_its_next_item(tmp_path: Path):
+    items = [("retire_after", number) for number in range(8)]  # more in a row than workers may die by bad luck
+    results = [
+        outcome.value for _, outcome in run_all(deadly.perform, items, jobs=1, limits=LIMITS, logs=tmp_path) if isinstance(outcome, Done)
+    ]
+    assert sorted(number for number, _ in results) == list(range(8))  # type: ignore[misc] # what retire_after returns
+    assert len({pid for _, pid in results}) == 8  # type: ignore[misc]
+
+
+UNGUARDED = """
+from pathlib import Path
+from gradcheck.process import Limits, run_all
+
+def double(number):
+    return 2 * number
+
+for item, got in run_all({function}, [1, 2, 3], jobs=2, limits=Limits(30, None), logs=Path("logs")):
+    print(got.value)
+"""
+
+
+def script(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    (folder / "script.py").write_text(text)
+    env = {**os.environ, "PYTHONPATH": str(HERE.parents[2])}
+    return subprocess.run([sys.executable, "script.py"], cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_script_without_a_guard_whose_own_function_is_to_run_is_told_so_at_once(tmp_path: Path):
+    ran = script(tmp_path, UNGUARDED.format(function="double"))
+    assert ran.returncode == 1
+    assert ran.stdout == ""
+    assert 'below `if __name__ == "__main__":`' in ran.stderr.splitlines()[-1]
+    assert ran.stderr.count("Traceback") == 1  # and no worker says anything
+
+
+def test_a_script_without_a_guard_needs_none_where_no_function_of_its_own_is_to_run(tmp_path: Path):
+    ran = script(tmp_path, UNGUARDED.format(function="abs"))
+    assert (ran.returncode, sorted(ran.stdout.split())) == (0, ["1", "2", "3"]), ran.stderr
+
+
+def test_an_item_that_ends_with_the_same_status_is_no_unguarded_script(tmp_path: Path):
+    results = dict(run_all(deadly.perform, [("end", 78), 1], jobs=1, limits=LIMITS, logs=tmp_path))
+    assert died(results["end", 78]).detail == "exit status 78"
+    assert isinstance(results[1], Done)
+
+
+def test_a_daemon_may_have_workers(tmp_path: Path):
+    env = {**os.environ, "PYTHONPATH": str(HERE.parents[2])}
+    subprocess.run([sys.executable, str(HERE / "deadly.py"), "daemon", str(tmp_path)], env=env, timeout=60, check=True)
+    assert (tmp_path / "7").exists()
+
+
+def test_a_call_that_is_ended_from_another_thread_raises_and_leaves_no_process(tmp_path: Path):
+    worker = Standing(Limits(1000, None), tmp_path / "logs")
+    threading.Timer(2, worker.kill).start()
+    with pytest.raises(RuntimeError, match="ended under their items"):
+        worker.call(deadly.perform, ("tell_and_hang", tmp_path))
+    worker.close()
+    assert wait_for(lambda: not any(map(alive, told(tmp_path))), 2)
+
+
+def test_a_team_stays_from_call_to_call_and_fewer_jobs_are_fewer_at_a_time(tmp_path: Path):
+    team = Team()
+
+    def pids(jobs: int, items: int, limits: Limits = LIMITS) -> set[object]:
+        results = list(team.run_all(deadly.perform, [("who", 0.2)] * items, jobs=jobs, limits=limits, logs=tmp_path))
+        assert len(results) == items
+        spans = sorted(outcome.value for _, outcome in results if isinstance(outcome, Done))
+        assert len(spans) == items
+        if jobs == 1:
+            assert all(end <= begin for (_, end, _), (begin, _, _) in itertools.pairwise(spans))
+        return {pid for *_, pid in spans}
+
+    try:
+        first = pids(2, 8)
+        assert len(first) == 2
+        assert pids(1, 4) <= first
+        assert pids(2, 8) == first
+        results = team.run_all(deadly.perform, [1, ("tell_and_hang", tmp_path), 2], jobs=2, limits=LIMITS, logs=tmp_path)
+        next(results)
+        assert wait_for(lambda: bool(told(tmp_path)), 20)
+        results.close()  # type: ignore[attr-defined] # a generator
+        assert not any(map(alive, [*told(tmp_path), *first]))  # type: ignore[list-item] # ids of processes
+        assert not pids(2, 4) & first
+        assert list(team.run_all(deadly.perform, [], jobs=2, limits=LIMITS, logs=tmp_path)) == []
+        other = pids(2, 4, Limits(50, None))
+    finally:
+        team.close()
+    assert not any(map(alive, other))  # type: ignore[arg-type]
+    assert not list(tmp_path.glob("workers-*"))
 
 
 def test_a_standing_worker_answers_one_call_after_the_other_and_outlives_a_deadly_one(tmp_path: Path):
