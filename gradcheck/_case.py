@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from gradcheck._errors import UsageError
 
@@ -51,18 +52,23 @@ class Case:
         Raises:
             UsageError: `text` is not of the form `op/dims/dtype/regime[@objective]/seed`.
         """
-        form = "op/B2,T65,…[,variant]/dtype/regime[@objective]/seed"
-        parts = text.split("/")
-        if len(parts) != 5:
-            raise UsageError(f"case {text!r} has {len(parts)} parts, need 5: {form}")
-        op, dims_text, dtype, regime_text, seed = parts
-        dims, variant = parse_dims(dims_text)
-        regime, _, objective = regime_text.partition("@")
-        if objective and objective not in OBJECTIVES:
-            raise UsageError(f"case {text!r}: no objective {objective!r}; known: {', '.join(OBJECTIVES)}")
-        if not seed.isdecimal():
-            raise UsageError(f"case {text!r}: the seed {seed!r} is not a whole number")
-        return cls(op, dims, dtype, regime, int(seed), variant, objective or "all")
+        return _parsed(text)
+
+
+@lru_cache(maxsize=1 << 12)  # a run asks for the same few hundred tens of thousands of times
+def _parsed(text: str) -> Case:
+    form = "op/B2,T65,…[,variant]/dtype/regime[@objective]/seed"
+    parts = text.split("/")
+    if len(parts) != 5:
+        raise UsageError(f"case {text!r} has {len(parts)} parts, need 5: {form}")
+    op, dims_text, dtype, regime_text, seed = parts
+    dims, variant = parse_dims(dims_text)
+    regime, _, objective = regime_text.partition("@")
+    if objective and objective not in OBJECTIVES:
+        raise UsageError(f"case {text!r}: no objective {objective!r}; known: {', '.join(OBJECTIVES)}")
+    if not seed.isdecimal():
+        raise UsageError(f"case {text!r}: the seed {seed!r} is not a whole number")
+    return Case(op, dims, dtype, regime, int(seed), variant, objective or "all")
 
 
 def parse_dims(text: str) -> tuple[tuple[tuple[str, int], ...], str]:

@@ -15,6 +15,16 @@ def cache_folder(kind: str) -> Path:
     return Path(os.environ.get("GRADCHECK_CACHE_DIR") or platformdirs.user_cache_dir("gradcheck")) / kind
 
 
+def size_of(folder: Path) -> int:
+    """Bytes of all files in a folder and below. One that goes while it is looked at has none, as has a folder that is not there."""
+    total = 0
+    for where, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += Path(where, name).lstat().st_size
+    return total
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Under a private name first: whoever reads `path` sees a whole file, the old or the new.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -184,12 +184,18 @@ _ENDINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Evidence, judged: the outcome, and the one sentence that says why."""
+    """Evidence, judged: the outcome, and the one sentence that says why.
+
+    Args:
+        item, outcome, why, evidence: what was judged, how, and from what.
+        cause: what a second look found to explain a failure: `mistake`, `rounding` or `ill-conditioned`; nothing where none was made.
+    """
 
     item: WorkItem
     outcome: Outcome
     why: str = ""
     evidence: Evidence | None = None
+    cause: str = ""
 
     @property
     def ending(self) -> str:
@@ -199,7 +205,19 @@ class Verdict:
             return f"raised {self.why.partition(':')[0]}"
         if status == "measured" and self.outcome is Outcome.FAILED and self.evidence is not None and self.evidence.notes:
             return "is wrong, whatever its numbers are"
+        if self.outcome is Outcome.FAILED and self.cause == "rounding":
+            return "is numerically poor: rounding in the kernel explains what differs from the truth"
         return _ENDINGS.get(status, self.outcome.value)
+
+
+def fault(verdicts: Collection[Verdict]) -> str:
+    """What the verdicts on one kernel that failed come to: that it `is wrong`, or what was found instead wherever it was looked at again."""
+    bad = [verdict for verdict in verdicts if verdict.outcome in {Outcome.FAILED, Outcome.CRASHED}]
+    numbers = all(verdict.evidence is not None and verdict.evidence.status == "measured" and not verdict.evidence.notes for verdict in bad)
+    causes = {verdict.cause for verdict in verdicts} - {""}
+    if not causes or "mistake" in causes or not numbers:
+        return "is wrong"
+    return "is numerically poor" if "rounding" in causes else "fails (ill-conditioned, not wrong, where it was looked at again)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +231,7 @@ class MutantVerdict:
         quantity, case: the gradient and the case in which it stood out most, and by what multiple of the tolerance (`margin`).
         diff: the edit, as a unified diff.
         place: where its Metal kernels ran, as in `Evidence`.
+        margins: the same multiple of each output and gradient by itself, the largest of all cases; None is beyond all bounds.
     """
 
     kernel: str
@@ -229,6 +248,7 @@ class MutantVerdict:
     why: str = ""
     diff: str = ""
     place: str = ""
+    margins: Mapping[str, float | None] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,3 +286,7 @@ class Run:
     exit_code: ExitCode
     reasons: tuple[str, ...]
     checks: tuple[Verdict, ...] = ()
+
+    def fault(self, kernel: str) -> str:
+        """What the failures of a kernel come to, see `fault`."""
+        return fault([verdict for verdict in self.verdicts if verdict.item.kernel == kernel])

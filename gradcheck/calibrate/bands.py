@@ -84,12 +84,14 @@ def planted(mutated: Sequence[Evidence], noise: Table) -> Defects:
     A mutant counts for the quantities that it moves well beyond noise, by ROOM times the tolerance. One that moves a gradient less is no
     defect of that gradient: it shows elsewhere, or the run is inconclusive about it (`gate`).
     """
-    groups: dict[tuple[str, str], list[Measurement]] = {}
+    groups: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
     for one in mutated:
-        groups.setdefault((one.item.mutant, Case.parse(one.item.case).variant), []).extend(one.measurements)
+        sizes = groups.setdefault((one.item.mutant, Case.parse(one.item.case).variant), {})
+        for key, size in _largest(one.measurements).items():
+            sizes[key] = max(sizes.get(key, 0.0), size)
     weakest: Defects = {}
-    for (name, _), measurements in groups.items():
-        for key, size in _largest(measurements).items():
+    for (name, _), sizes in groups.items():
+        for key, size in sizes.items():
             quantity, metric = key
             if size > ROOM * FACTOR * noise[quantity][metric] and (key not in weakest or size < weakest[key][0]):
                 weakest[key] = size, name

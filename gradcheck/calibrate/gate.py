@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from gradcheck._verdict import CANARY, NULL, Band, Evidence, ExitCode, MutantVerdict, Outcome, Verdict
+from gradcheck._verdict import CANARY, NULL, Band, Evidence, ExitCode, MutantVerdict, Outcome, Verdict, fault
 from gradcheck.calibrate.bands import ROOM, unseparated
 
 _BAD = frozenset({Outcome.FAILED, Outcome.CRASHED})
@@ -20,6 +20,7 @@ def gate(
     rotten: Sequence[str],
     forward_only: bool,
     checks: Sequence[Verdict] = (),
+    part: bool = False,
 ) -> tuple[ExitCode, tuple[str, ...]]:
     """(exit code, reasons).
 
@@ -32,6 +33,7 @@ def gate(
         rotten: what is wrong with the suite itself (stale mutants).
         forward_only: no gradient was to be checked.
         checks: of the clean kernels, in the checks that need no tolerance.
+        part: this is a shard of a plan, and whether every gradient was checked is for the whole of it to tell.
     """
     found: list[tuple[ExitCode, str]] = []
     found += [(ExitCode.WRONG, text) for text in (*_wrong(verdicts), *_violated(checks))]
@@ -43,7 +45,8 @@ def gate(
     ]
     mute = {kernel for kernel, gradients in told if gradients and not any(gradients.values())}
     found += [(ExitCode.ROTTEN, text) for text in _rotten([row for row in kills if row.mutant != CANARY or row.kernel not in mute])]
-    found += [(ExitCode.NOTHING, text) for text in _nothing(verdicts, forward_only=forward_only)]
+    if not part:
+        found += [(ExitCode.NOTHING, text) for text in _nothing(verdicts, forward_only=forward_only)]
     survivors = [row for row in kills if row.outcome is Outcome.SURVIVED and row.mutant not in {CANARY, NULL}]
     if survivors:
         names = ", ".join(f"{row.mutant} ({row.form}, {row.variant or row.kernel})" for row in survivors)
@@ -56,7 +59,7 @@ def gate(
 
 
 def _wrong(verdicts: Sequence[Verdict]) -> list[str]:
-    return [text for (kernel, _), group in _by_kernel(verdicts) for text in _told(f"kernel {kernel} is wrong", group, _BAD)]
+    return [text for (kernel, _), group in _by_kernel(verdicts) for text in _told(f"kernel {kernel} {fault(group)}", group, _BAD)]
 
 
 def _violated(checks: Sequence[Verdict]) -> list[str]:

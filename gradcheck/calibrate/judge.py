@@ -126,6 +126,7 @@ def _row(
     diff: str,
 ) -> MutantVerdict | None:
     best: tuple[float, str, str, str] | None = None  # margin, quantity, metric, case
+    shown: dict[str, float] = {}
     kills = measured = 0
     for one, unmutated in group:
         if one.status == "fault" and form == "full":  # the checker needs no numbers
@@ -136,6 +137,8 @@ def _row(
         if not sizes:
             continue
         measured += 1
+        for size, quantity, _ in sizes:
+            shown[quantity] = max(size, shown.get(quantity, 0.0))
         size, quantity, metric = max(sizes, key=lambda found: found[0])
         if form == "full" and one.notes:
             size, metric = float("inf"), one.notes[0]
@@ -148,8 +151,14 @@ def _row(
     if mutant is not None and mutant.expect != "killed":
         declared = Outcome.EQUIVALENT if mutant.expect == "equivalent" else Outcome.HARMLESS
         outcome, why = (outcome, f"declared {mutant.expect} ({mutant.reason}), and yet killed") if kills else (declared, mutant.reason)
-    seen = best[0] if best[0] < float("inf") else None
-    return MutantVerdict(kernel, name, variant, form, outcome, measured, kills, best[1], best[2], best[3], seen, why, diff)
+    margins = {quantity: _finite(size) for quantity, size in shown.items()}
+    return MutantVerdict(
+        kernel, name, variant, form, outcome, measured, kills, best[1], best[2], best[3], _finite(best[0]), why, diff, margins=margins
+    )
+
+
+def _finite(size: float) -> float | None:
+    return size if size < math.inf else None
 
 
 def _margins(measurements: Iterable[Measurement], tolerances: Tolerances, form: str, before: Diluted) -> Iterable[tuple[float, str, str]]:

@@ -1,10 +1,12 @@
-"""The page of all published bands, in Markdown: made from the files beside it, never written by hand. Pure."""
+"""The page of all published bands, and the README's table of ops, in Markdown: made from the suite and its files, never written by hand. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
+from gradcheck._mutant import Mutant
+from gradcheck._op import Op
 from gradcheck._verdict import Band
 from gradcheck.calibrate.published import Published
 
@@ -30,6 +32,46 @@ def page(published: Sequence[Published]) -> str:
     for one in sorted(published, key=lambda one: one.op):
         parts += ["\n".join(_op(one))]
     return "\n".join(parts)
+
+
+def ops_table(ops: Sequence[Op], mutants: Sequence[Mutant], published: Sequence[Published]) -> str:
+    """One row per op: what is checked, and, where its bands are published, how far noise and the weakest defect lie apart.
+
+    The decades are those of the gradient in which they are fewest, over all its kernels, by dtype; false alarms and missed defects are those on
+    the held-out seeds.
+    """
+    known = {one.op: one for one in published}
+    rows = [
+        "| op | branches | gradients | kernels | mutants | decades | held out |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for op in sorted(ops, key=lambda op: op.name):
+        own = [mutant for mutant in mutants if mutant.op == op.name]
+        controls = sum(mutant.expect != "killed" for mutant in own)
+        cells = (
+            _code(op.name),
+            ", ".join(map(_code, op.variants)) or "–",
+            ", ".join(name for name in op.inputs if name not in op.constants),
+            ", ".join(_code(kernel.name) for kernel in op.kernels) or "–",
+            f"{len(own)}{f', {controls} of them controls that must survive' if controls else ''}",
+            *(_apart(known[op.name]) if op.name in known else ("not published", "–")),
+        )
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
+
+
+def _apart(one: Published) -> tuple[str, str]:
+    """(least decades by dtype, what the trial on held-out seeds said and when)."""
+    least: dict[str, float] = {}
+    for (_, dtype, _), band in _rows(one.bands).items():
+        if band.defect is not None and band.defect > 0 and band.noise > 0:
+            least[dtype] = min(least.get(dtype, math.inf), math.log10(band.defect / band.noise))
+    held = one.held
+    trial = f"{held.false_alarms} false alarms in {held.clean:,}, {held.missed} missed of {held.rows:,}"
+    return (
+        ", ".join(f"{dtype} {decades:.1f}" for dtype, decades in least.items()) or "–",
+        f"{trial} ({one.environment.get('date', 'no date')})",
+    )
 
 
 def _op(one: Published) -> Iterator[str]:

@@ -15,7 +15,7 @@ from gradcheck._errors import GradcheckError, StaleMutant, unknown
 from gradcheck._verdict import ExitCode
 from gradcheck.cli.output import printable
 
-VERBS = ("run", "gate", "list", "lint", "new", "replay", "report", "diff", "calibrate", "sanitize", "doctor")
+VERBS = ("run", "merge", "gate", "list", "lint", "new", "replay", "report", "diff", "calibrate", "sanitize", "clean", "cache", "doctor")
 STATUS = """\
 Exit status: 0 ok · 1 a kernel is wrong · 2 usage · 3 mutants survived · 4 the suite is rotten ·
 5 nothing was checked · 6 inconclusive · 70 a bug in gradcheck · 130 interrupted, can be resumed

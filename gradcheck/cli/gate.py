@@ -12,9 +12,10 @@ import click
 
 from gradcheck._errors import UsageError
 from gradcheck._verdict import ExitCode
+from gradcheck.cli import shared
 from gradcheck.cli.output import coloured, emit_json, printable, width
 from gradcheck.cli.progress import progress
-from gradcheck.cli.run import FOLDER, finite, render
+from gradcheck.cli.run import FOLDER, render
 
 if TYPE_CHECKING:
     from gradcheck.engine.gate import Gated
@@ -29,7 +30,7 @@ NEEDS = {"markdown": "--markdown", "sarif": "--sarif", "junit": "--junit"}
 @click.option(
     "--fail-under",
     metavar="DECADES",
-    callback=finite,
+    callback=shared.finite,
     type=click.FloatRange(min=0),
     help="Least separation of noise and defect of any gradient.",
 )
@@ -37,7 +38,7 @@ NEEDS = {"markdown": "--markdown", "sarif": "--sarif", "junit": "--junit"}
 @click.option(
     "--shrink",
     metavar="FACTOR",
-    callback=finite,
+    callback=shared.finite,
     type=click.FloatRange(min=1),
     help="By how much a separation may be below the base's.  [default: 2]",
 )
@@ -45,7 +46,7 @@ NEEDS = {"markdown": "--markdown", "sarif": "--sarif", "junit": "--junit"}
 @click.option(
     "--time-budget",
     metavar="SECONDS",
-    callback=finite,
+    callback=shared.finite,
     type=click.FloatRange(min=0, min_open=True),
     help="What does not fit is incomplete.",
 )
@@ -53,26 +54,10 @@ NEEDS = {"markdown": "--markdown", "sarif": "--sarif", "junit": "--junit"}
 @click.option("--sarif", metavar="FILE", type=click.Path(path_type=Path), help="Write SARIF 2.1.0, for code scanning.")
 @click.option("--junit", metavar="FILE", type=click.Path(path_type=Path), help="Write JUnit XML.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout; everything for people goes to stderr.")
-@click.option("--jobs", metavar="N", type=click.IntRange(min=0), default=0, help="Workers; without it: one per core.")
-@click.option(
-    "--timeout",
-    callback=finite,
-    metavar="SECONDS",
-    type=click.FloatRange(min=0, min_open=True),
-    default=60.0,
-    show_default=True,
-    help="Time limit for one case.",
-)
-@click.option(
-    "--memory",
-    callback=finite,
-    metavar="GIB",
-    type=click.FloatRange(min=0, min_open=True),
-    default=8.0,
-    show_default=True,
-    help="Memory limit for one worker.",
-)
-@click.option("--suite", "suites", metavar="PATH", multiple=True, help="A folder with oracles/, mutants/ or reports/; may be repeated.")
+@shared.jobs
+@shared.timeout
+@shared.memory
+@shared.suites
 def command(  # noqa: PLR0913, PLR0917 - one argument per option
     base: str,
     in_diff: Path | None,

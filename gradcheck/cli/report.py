@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +12,9 @@ from gradcheck._errors import UsageError, unknown
 from gradcheck._verdict import ExitCode
 from gradcheck.cli.output import coloured, columns, emit, width
 from gradcheck.cli.run import FOLDER, render, takes
+
+if TYPE_CHECKING:
+    from gradcheck._verdict import Run
 
 
 @click.command("report", short_help="Tell a finished run once more, in any format of the suite.")
@@ -26,8 +30,11 @@ from gradcheck.cli.run import FOLDER, render, takes
 def command(
     run: str | None, *, name: str, output: Path | None, base: str | None, limit: int | None, as_list: bool, suites: tuple[str, ...]
 ) -> int:
-    """Render RUN, an id that `gradcheck list runs` has; without it, the newest finished run. Exit 0 whatever the run says."""
-    from gradcheck.engine.finished import read_run
+    """Render RUN, an id that `gradcheck list runs` has; without it, the newest finished run.
+
+    Exit 0 whatever a finished run says; 6 where it is unfinished, of which there is what it has so far.
+    """
+    from gradcheck.engine.finished import is_unfinished, read_run
     from gradcheck.engine.places import places
     from gradcheck.suite import load
 
@@ -38,7 +45,9 @@ def command(
         return ExitCode.OK
     if name not in suite.reports:
         raise unknown("report", name, suite.reports)
-    finished = read_run(FOLDER, run)
+    unfinished = run is not None and is_unfinished(FOLDER, run)
+    finished = _so_far(run) if run is not None and unfinished else read_run(FOLDER, run)
+    code = ExitCode.INCONCLUSIVE if unfinished else ExitCode.OK
     asked: dict[str, object] = {} if limit is None else {"limit": limit}
     if base is not None:
         asked["base"] = read_run(FOLDER, base)
@@ -53,10 +62,17 @@ def command(
         raise UsageError(f"report {name} ({suite.files[name]}) fails on run {finished.id}: {type(error).__name__}: {error}") from error
     if output is None:
         emit(text)
-        return ExitCode.OK
+        return code
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write {output}: {error.strerror or error}; name a file in a folder that exists") from error
     click.echo(f"wrote {output}: run {finished.id} as {name}", err=True)
-    return ExitCode.OK
+    return code
+
+
+def _so_far(run: str) -> Run:
+    """An unfinished run, judged as if it had been stopped now."""
+    from gradcheck.engine.merge import so_far
+
+    return so_far(FOLDER, run, lambda _: None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,9 +12,11 @@ import click
 from click.core import ParameterSource
 
 from gradcheck._verdict import ExitCode
+from gradcheck.cli import shared
 from gradcheck.cli.output import coloured, emit, width
 from gradcheck.cli.progress import progress
 from gradcheck.cli.selfcheck import SELF_ONLY, answer, refuse
+from gradcheck.cli.signals import stoppable
 
 if TYPE_CHECKING:
     from gradcheck._report import Report
@@ -31,13 +32,6 @@ def _names(_: click.Context, parameter: click.Parameter, value: tuple[str, ...])
     if value and not names:
         raise click.BadParameter(f"{','.join(value)!r} names nothing; leave the option out to have all", param=parameter)
     return names
-
-
-def finite(_: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """A limit that is a number, if one is given."""
-    if value is not None and not math.isfinite(value):
-        raise click.BadParameter(f"{value} is no limit; give a finite number", param=parameter)
-    return value
 
 
 @click.command("run", short_help="Check kernels against the truth, and mutants against the check.")
@@ -58,26 +52,10 @@ def finite(_: click.Context, parameter: click.Parameter, value: float | None) ->
 @click.option("--regime", "regimes", metavar="NAME,…", multiple=True, callback=_names, help="Only these regimes of the inputs.")
 @click.option("--cases", metavar="N|ID", multiple=True, help="So many cases of the grid, or this very case; an ID may be repeated.")
 @click.option("--seed", metavar="N", type=click.IntRange(min=0), default=0, show_default=True, help="First seed of the inputs.")
-@click.option("--jobs", metavar="N", type=click.IntRange(min=0), default=0, help="Workers; without it: one per core.")
-@click.option(
-    "--timeout",
-    callback=finite,
-    metavar="SECONDS",
-    type=click.FloatRange(min=0, min_open=True),
-    default=60.0,
-    show_default=True,
-    help="Time limit for one case.",
-)
-@click.option(
-    "--memory",
-    callback=finite,
-    metavar="GIB",
-    type=click.FloatRange(min=0, min_open=True),
-    default=8.0,
-    show_default=True,
-    help="Memory limit for one worker.",
-)
-@click.option("--suite", "suites", metavar="PATH", multiple=True, help="A folder with oracles/, mutants/ or reports/; may be repeated.")
+@shared.jobs
+@shared.timeout
+@shared.memory
+@shared.suites
 @click.option("--matrix", is_flag=True, help="Run every mutant at every case, instead of until it has been seen.")
 @click.option("--forward-only", is_flag=True, help="Check the outputs alone; the headline says that no gradient was checked.")
 @click.option(
@@ -92,6 +70,16 @@ def finite(_: click.Context, parameter: click.Parameter, value: float | None) ->
 @click.option("--stencil", metavar="2|4", type=int, default=None, help="Points of a difference, with --oracle self.")
 @click.option("--step", metavar="H", type=float, default=None, help="Step of a difference, with --oracle self.")
 @click.option("--seeds", metavar="N", type=click.IntRange(min=1), default=None, help="How many seeds, with --oracle self.  [default: 20]")
+@click.option(
+    "--engine",
+    metavar="local|dask",
+    type=click.Choice(["local", "dask"]),
+    default="local",
+    show_default=True,
+    help="Who does the work: this machine, or a dask cluster (pip install 'gradcheck[cluster]').",
+)
+@click.option("--scheduler", metavar="ADDRESS", default="", help="Of the dask cluster, `tcp://host:8786`; without it: one on this machine.")
+@click.option("--shard", metavar="K/N", default="", help="Only the K-th of N parts of the plan; `gradcheck merge` puts them together.")
 @click.option("--json", "as_json", is_flag=True, help="The run as JSON on stdout; everything for people goes to stderr.")
 @click.option(
     "--resume", metavar="[ID]", is_flag=False, flag_value="", default=None, help="Go on with a run; without ID: the newest unfinished."
@@ -108,13 +96,15 @@ def command(context: click.Context, /, **options: object) -> int:
     for name in SELF_ONLY:
         options.pop(name)
     try:
-        with progress() as tell:
+        with stoppable(), progress() as tell:
             if resume is not None:
                 _refuse_beside_resume(context)
                 from gradcheck.engine.run import resume as go_on
 
                 finished = go_on(str(resume) or None, folder=FOLDER, tell=tell)
             else:
+                if options["scheduler"] and options["engine"] != "dask":
+                    raise click.UsageError("--scheduler is the address of a dask cluster, so it needs --engine dask.", context)
                 if not options["op"]:
                     raise click.UsageError("Missing option '--op'. `gradcheck list` names the ops.", context)
                 from gradcheck.engine.plan import Request
@@ -124,11 +114,11 @@ def command(context: click.Context, /, **options: object) -> int:
     except KeyboardInterrupt:
         click.echo("\ninterrupted; what is done is kept. Go on with: gradcheck run --resume", err=True)
         return ExitCode.INTERRUPTED
-    _show(finished, suites, as_json=as_json)
+    show(finished, suites, as_json=as_json)
     return finished.exit_code
 
 
-def _show(finished: Run, suites: Sequence[str], *, as_json: bool) -> None:
+def show(finished: Run, suites: Sequence[str], *, as_json: bool) -> None:
     """The report for people, on stdout or, where that is for JSON, on stderr."""
     from gradcheck.suite import load
 

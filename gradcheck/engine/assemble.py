@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gradcheck._case import Case
-from gradcheck._verdict import Band, Evidence, ExitCode, MutantVerdict, Outcome, Run, Verdict, WorkItem
+from gradcheck._verdict import Band, Evidence, ExitCode, Measurement, MutantVerdict, Outcome, Run, Verdict, WorkItem, fault
 from gradcheck.calibrate.bands import bands, tolerances_of
 from gradcheck.calibrate.gate import gate
 from gradcheck.calibrate.judge import Tolerances, judge, kill_table
-from gradcheck.calibrate.noise import Table
+from gradcheck.calibrate.noise import Table, tolerances
 from gradcheck.engine.checks.alike import DECLARED
 from gradcheck.engine.plan import Plan, Subject
 
@@ -42,8 +42,13 @@ def assemble(  # noqa: PLR0913 - all that a run is made of
     forward_only: bool,
     published: Sequence[Band] = (),
     excused: Mapping[WorkItem, str] | None = None,
+    causes: Mapping[WorkItem, str] | None = None,
+    part: bool = False,
 ) -> Run:
-    """The run that this evidence makes. What is `excused` is undecided instead of failed, with this reason."""
+    """The run that this evidence makes.
+
+    What is `excused` is undecided instead of failed, with this reason; `causes` has what a second look found at the items it was made of. Of a `part` of a plan nothing is asked that only the whole can tell.
+    """
     all_bands: list[Band] = []
     verdicts: list[Verdict] = []
     kills: list[MutantVerdict] = []
@@ -60,7 +65,7 @@ def assemble(  # noqa: PLR0913 - all that a run is made of
             mine = bands(plan.op.name, name, dtype, noise_for(subject, dtype, noises), _of(clean, dtype), _of(mutated, dtype), known)
             all_bands += mine
             limits[dtype] = tolerances_of(mine)
-        judged = [_excused(judge(one, limits[Case.parse(one.item.case).dtype]), excused or {}) for one in clean]
+        judged = [_excused(judge(one, limits[Case.parse(one.item.case).dtype]), excused or {}, causes or {}) for one in clean]
         verdicts += judged
         checked = [judge(one, {}) for one in evidence if one.item.kernel == name and one.item.check]
         checks += checked
@@ -70,15 +75,18 @@ def assemble(  # noqa: PLR0913 - all that a run is made of
             skipped += len(subject.checks) - len(checked)
             said.append(f"the checks of {name} were not made: it does not run")
         diffs = {(name, mutant): text for mutant, text in subject.diffs.items()}
-        kills += kill_table(mutated, subject.mutants, limits, diffs, clean)
+        rows = kill_table(mutated, subject.mutants, limits, diffs, clean)
+        kills += rows
+        run = {one.item for one in mutated}
         if not_sound([*judged, *checked]) and subject.mutant_items():
-            skipped += len(subject.mutant_items())
+            skipped += sum(item not in run for item in subject.mutant_items())
             if subject.mutants:
                 wrong = any(verdict.outcome in {Outcome.FAILED, Outcome.CRASHED} for verdict in (*judged, *checked))
-                said.append(f"the mutants of {name} were not run: the kernel itself {'is wrong' if wrong else 'came to no verdict'}")
+                said.append(
+                    f"the mutants of {name} were not run: the kernel itself {fault([*judged, *checked]) if wrong else 'came to no verdict'}"
+                )
         else:
-            run = {one.item for one in mutated}
-            over = settled(subject, [*clean, *mutated], limits)
+            over = _over(row for row in rows if row.mutant in subject.mutants)
             skipped += sum(item not in run and group_of(item) in over for item in subject.mutant_items())
     done = len(evidence)
     code, reasons = gate(
@@ -90,6 +98,7 @@ def assemble(  # noqa: PLR0913 - all that a run is made of
         rotten=[text for subject in plan.subjects for text in subject.stale.values()],
         forward_only=forward_only,
         checks=checks,
+        part=part,
     )
     if excused:
         code = ExitCode.worst(code, ExitCode.INCONCLUSIVE)
@@ -113,14 +122,17 @@ def assemble(  # noqa: PLR0913 - all that a run is made of
     )
 
 
-def _excused(verdict: Verdict, excused: Mapping[WorkItem, str]) -> Verdict:
+def _excused(verdict: Verdict, excused: Mapping[WorkItem, str], causes: Mapping[WorkItem, str]) -> Verdict:
     """The verdict, undecided where its failure is explained by its case."""
-    if verdict.outcome is Outcome.FAILED and verdict.item in excused:
+    if verdict.outcome is not Outcome.FAILED:
+        return verdict
+    verdict = replace(verdict, cause=causes.get(verdict.item, ""))
+    if verdict.item in excused:
         return replace(verdict, outcome=Outcome.INCONCLUSIVE, why=excused[verdict.item])
     return verdict
 
 
-def settled(subject: Subject, evidence: Sequence[Evidence], limits: Mapping[str, Tolerances]) -> set[tuple[str, str]]:
+def settled(subject: Subject, evidence: Iterable[Evidence], limits: Mapping[str, Tolerances]) -> set[tuple[str, str]]:
     """(mutant, branch) of those whose verdict no further case can change, or need change.
 
     A mutant has been seen in every form of the defect; one that is declared equivalent or harmless has not been, at the first cases.
@@ -128,9 +140,59 @@ def settled(subject: Subject, evidence: Sequence[Evidence], limits: Mapping[str,
     mine = [one for one in evidence if one.item.kernel == subject.kernel.name]
     mutated = [one for one in mine if one.item.mutant in subject.mutants]
     clean = [one for one in mine if not one.item.mutant and not one.item.check]
-    rows = kill_table(mutated, subject.mutants, limits, {}, clean)
+    return _over(kill_table(mutated, subject.mutants, limits, {}, clean))
+
+
+def _over(kills: Iterable[MutantVerdict]) -> set[tuple[str, str]]:
+    rows = tuple(kills)
     done = {Outcome.KILLED, Outcome.EQUIVALENT, Outcome.HARMLESS}
     return {(row.mutant, row.variant) for row in rows} - {(row.mutant, row.variant) for row in rows if row.outcome not in done}
+
+
+def due(plan: Plan, evidence: Mapping[WorkItem, Evidence], noises: Noises, *, matrix: bool) -> list[WorkItem]:
+    """The items that a run of this plan comes to, given what they yield, as far as that is known.
+
+    No checks of a kernel that does not run, no mutants of one that is wrong, and none of a mutant that was seen in earlier waves.
+    """
+    found: list[WorkItem] = []
+    for subject in plan.subjects:
+        limits = limits_of(subject, noises)
+        done = [evidence[item] for item in subject.clean_items() if item in evidence]
+        judged = [judge(one, limits[Case.parse(one.item.case).dtype]) for one in done]
+        found += subject.clean_items()
+        if not_running(judged):
+            continue
+        found += subject.checks
+        judged += [judge(evidence[item], {}) for item in subject.checks if item in evidence]
+        if not_sound(judged):
+            continue
+        for wave in subject.waves():
+            over = set() if matrix else settled(subject, done, limits)
+            more = [item for item in wave if group_of(item) not in over]
+            done += [evidence[item] for item in more if item in evidence]
+            found += more
+    return found
+
+
+def own_forms(evidence: Evidence, clean: Evidence | None) -> Evidence:
+    """The evidence of a mutant without the slices that it leaves as the clean kernel has them: they are no diluted form of it.
+
+    Told once, on the machine that has both: another machine's last bits would make every slice look changed.
+    """
+    if clean is None:
+        return evidence
+    before = {m.quantity: m.diluted for m in clean.measurements}
+    return replace(evidence, measurements=tuple(_changed(m, before.get(m.quantity, {})) for m in evidence.measurements))
+
+
+def _changed(measurement: Measurement, before: Mapping[str, float | None]) -> Measurement:
+    kept = {form: ratio for form, ratio in measurement.diluted.items() if form not in before or ratio != before[form]}
+    return measurement if len(kept) == len(measurement.diluted) else replace(measurement, diluted=kept)
+
+
+def limits_of(subject: Subject, noises: Noises) -> dict[str, Tolerances]:
+    """The tolerances of a kernel by dtype, before any defect is known."""
+    return {dtype: tolerances(noise_for(subject, dtype, noises)) for dtype in dict.fromkeys(case.dtype for case in subject.cases)}
 
 
 def group_of(item: WorkItem) -> tuple[str, str]:

@@ -74,6 +74,12 @@ def get(key: str) -> tuple[Truth, dict[str, object]] | None:
     return Truth(about["oracle"], kinds["outputs"], kinds["gradients"]), about["extras"]
 
 
+def whole(file: Path) -> bool:
+    """Whether a file holds what `put` has written under its name."""
+    content = file.read_bytes()
+    return content[-_SEAL:] == _seal(file.stem, content[:-_SEAL])
+
+
 def put(key: str, truth: Truth, extras: Extras) -> bool:
     """Keep a truth and a few JSON-able `extras` under `key`, bit for bit.
 

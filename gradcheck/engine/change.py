@@ -65,8 +65,8 @@ class Change:
     Args:
         common: verdicts on clean kernels that both have: two runs of different seeds or `--cases` share none.
         flips: of clean kernels and of mutants.
-        moved: noise, tolerance, measured, defect by metric, and the separation.
-        gone: what the old one compared and the new one does not.
+        moved: noise, tolerance, measured, defect by metric, and the separation; of a kernel that is wrong on either side only measured.
+        gone: what the old one compared and the new one does not; not the mutants of a kernel that is wrong, which are never run.
         worse: the reasons why the exit code is not 0.
     """
 
@@ -147,17 +147,22 @@ def _mutant_flips(old: Side, new: Side) -> Iterator[Flip]:
             yield Flip(kernel, mutant, ", ".join(filter(None, (variant, form))), before[key].name, outcome.name)
 
 
+def _wrong(side: Side) -> set[str]:
+    """The kernels that are wrong there. Their mutants were not run, so all but their own error is of no meaning."""
+    return {kernel for (kernel, _), outcome in _outcomes(side).items() if outcome in _WRONG}
+
+
 def _moves(old: Side, new: Side, factor: float) -> Iterator[Move]:
-    before, after = _by_key(old.bands), _by_key(new.bands)
+    before, after, wrong = _by_key(old.bands), _by_key(new.bands), _wrong(old) | _wrong(new)
     for (kernel, dtype, quantity, metric), band in after.items():
         known = before.get((kernel, dtype, quantity, metric))
-        for what in _NUMBERS if known else ():
+        for what in _NUMBERS if known and kernel not in wrong else ("measured",) if known else ():
             values = getattr(known, what), getattr(band, what)
             if _far(*values, factor):
                 yield Move(kernel, dtype, quantity, metric, what, *values)
     best_before, best_after = separations(old.bands), separations(new.bands)
     for key, ratio in best_after.items():
-        if key in best_before and _far(best_before[key], ratio, factor):
+        if key in best_before and key[0] not in wrong and _far(best_before[key], ratio, factor):
             yield Move(*key, "best", "separation", best_before[key], ratio)
 
 
@@ -194,10 +199,10 @@ def _gone(old: Side, new: Side) -> Iterator[str]:
         if kernel in kept and (kernel, dtype, quantity) not in have:
             lost.setdefault((kernel, dtype), []).append(quantity)
     yield from (f"{_listed(names)} of {kernel} in {dtype}" for (kernel, dtype), names in lost.items())
-    mutants = {key[:3] for key in _rows(new)}
+    mutants, wrong = {key[:3] for key in _rows(new)}, _wrong(new)
     missing: dict[str, list[str]] = {}
     for kernel, mutant, variant in dict.fromkeys(key[:3] for key in _rows(old)):
-        if kernel in kept and (kernel, mutant, variant) not in mutants:
+        if kernel in kept - wrong and (kernel, mutant, variant) not in mutants:
             missing.setdefault(kernel, []).append(f"{mutant} ({variant})" if variant else mutant)
     yield from (f"mutants of {kernel}: {_listed(names)}" for kernel, names in missing.items())
 

@@ -24,14 +24,11 @@ from gradcheck.engine.plan import Plan, Request, Subject, make_plan
 from gradcheck.engine.prepare import prepare_all, table_of
 from gradcheck.engine.probe import Probe, probe
 from gradcheck.engine.published import read_published
-from gradcheck.engine.secondlook import Workshop
+from gradcheck.engine.secondlook import Workshop, workshop
 from gradcheck.engine.truth import cases_of, know
 from gradcheck.engine.view import View, view_of
 from gradcheck.process import GIB, Done, Limits, run_all
 from gradcheck.suite import Suite, find_op, load
-
-JOBS = 2
-"""Workers of a second look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +131,10 @@ def closeup(
         status = evidence.status
     if name:
         return _of_mutant(seen, status, subject.mutants.get(name))
-    shop = Workshop(suite, source, JOBS, limits)
-    return _looked_at(seen, subject, replace(job, tolerances=tolerances), shop) if seen.outcome is Outcome.FAILED else seen
+    if seen.outcome is not Outcome.FAILED:
+        return seen
+    with workshop(suite, source, limits) as shop:
+        return _looked_at(seen, subject, replace(job, tolerances=tolerances), shop)
 
 
 def _one_mutant(suite: Suite, op: str, name: str) -> str:

@@ -14,7 +14,7 @@ Not to repeat is needed for both lenient words, so that a mistake below the nois
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -36,8 +36,14 @@ from gradcheck.numerics.metrics import rounding_unit
 
 Kind = Literal["ill-conditioned", "rounding", "mistake"]
 
-MOVES = 4
-"""How often the inputs are moved."""
+MOVES = (3, 12)
+"""How often the inputs are moved, at least and at most."""
+
+SURE = 110
+"""Elements that are off times moves, from which on no error repeats by chance.
+
+The signs of n elements are then alike by `REPEATS` and more, in each of m moves, once in exp(n m REPEATS^2 / 2), which is a million.
+"""
 
 LITTLE = 2.0**-10
 """How far, relative to each: far enough that a sum of a thousand times their size is rounded anew, and a mistake is still the same.
@@ -110,7 +116,9 @@ def look(ask: Ask) -> Look | None:
     excess = _excess(first.measured, job.tolerances, own_noise(op, case, ask.carry, known, problem))
     rounding = 2 * DTYPES[case.dtype].u
     cosines: dict[str, list[float]] = {name: [] for name in failed}
-    for number in range(MOVES):
+    for number in range(MOVES[1]):
+        if number >= MOVES[0] and not any(_by_chance(first.errors[name], found) for name, found in cosines.items()):
+            break
         moved = _moved(op, case, problem, number, (FEW * rounding) if excess <= 1 else max(LITTLE, rounding))
         there = _off(op, case, job, moved, answer(op, case.variant, moved))
         if there is None:
@@ -164,6 +172,13 @@ def _moved(op: Op, case: Case, problem: Problem, number: int, by: float) -> Prob
 def _cosine(a: F64, b: F64) -> float:
     both = float(np.sqrt((a**2).sum() * (b**2).sum()))
     return float((a * b).sum()) / both if both > 0 else 0.0
+
+
+def _by_chance(error: F64, cosines: Sequence[float]) -> bool:
+    """Whether an error that repeated in each of these moves may have done so by chance, since few elements are off."""
+    squares = float((error**2).sum())
+    elements = float(np.abs(error).sum()) ** 2 / squares if squares > 0 else 0.0
+    return min(cosines) >= REPEATS and elements * len(cosines) < SURE
 
 
 def _excess(measured: tuple[Measurement, ...], tolerances: Tolerances, own: Ratios) -> float:

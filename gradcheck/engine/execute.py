@@ -205,6 +205,11 @@ def kernel_of(job: Job) -> object:
     return _load(job.kernel.target, job.package, job.module, job.source.cwd)
 
 
+def loaded() -> int:
+    """How many kernels this process has loaded, the copies of mutants counted."""
+    return _load.cache_info().currsize
+
+
 @once
 def _load(target: str, package: str, module: str, cwd: str) -> object:
     if not package:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -22,10 +23,30 @@ def read_run(folder: Path, run_id: str | None = None) -> Run:
     summary = store.read(folder, name).summary
     if summary is None:
         raise UsageError(f"run {name} is unfinished, so it has no result yet: gradcheck run --resume {name}")
+    return _run_of(summary, folder / "runs" / name / "run.json")
+
+
+def is_unfinished(folder: Path, run_id: str) -> bool:
+    """Whether there is such a run, and it has not come to its end."""
+    path = folder / "runs" / run_id
+    return (path / "plan.json").is_file() and store.is_unfinished(path)
+
+
+def finished_run(path: Path) -> Run | None:
+    """The run of this folder as it was judged when it ended; None where it has not, or something of its plan is still to be done.
+
+    Raises:
+        StoreError: it cannot be read, or another version of gradcheck wrote it.
+    """
+    summary = store.summary_of(path)
+    run = None if summary is None else _run_of(summary, path / "run.json")
+    return run if run is not None and run.done >= run.planned else None
+
+
+def _run_of(summary: Mapping[str, object], path: Path) -> Run:
     try:
         return msgspec.convert(summary, Run)
     except msgspec.ValidationError as error:
-        path = folder / "runs" / name / "run.json"
         raise store.StoreError(f"{path} is not a run as this gradcheck writes it ({error}): run it anew") from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -23,6 +24,11 @@ BUDGET = 120_000
 
 _SEED_STRIDE = 1_000
 """Distance between the case seeds of two run seeds, so that grids of up to that many cases share none."""
+
+_MOST = 2**31 - 1
+"""Elements of one array: what a 32-bit index counts."""
+
+_NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?")
 
 _ROWS_SEED = 0
 """Ties in the covering array are broken alike in every run: another run seed draws other numbers at the same cases."""
@@ -78,12 +84,13 @@ def select(
         cases: one whole number N for the first N of each variant, or full case ids, which need not be in the pool.
 
     Raises:
-        UsageError: a name that does not exist, a case id that does not fit the op, sizes that cannot go together.
+        UsageError: a name that does not exist, a case id that does not fit the op, sizes that cannot go together or that nothing can hold,
+            a number of cases that is none.
     """
     for kind, names, known in (("dtype", dtypes, DTYPES), (f"regime of {op.name}", regimes, op.regimes)):
         if stray := [name for name in names if name not in known]:
             raise unknown(kind, stray[0], known)
-    first_only = len(cases) == 1 and cases[0].isdecimal()
+    first_only = _is_count(cases)
     if cases and not first_only:
         if dims:
             raise UsageError(f"a case id says its sizes itself: leave out the dims {dims!r}, or give a number of cases")
@@ -91,7 +98,29 @@ def select(
     pool = [case for case in pool if case.dtype in (dtypes or DTYPES) and case.regime in (regimes or op.regimes)]
     if dims:
         pool = _distinct(_fix(op, pool, dims))
+    if dims or (cases and not first_only):
+        _require_room(op, pool)
     return tuple(_first_of_each_variant(pool, int(cases[0])) if first_only else pool)
+
+
+def _is_count(cases: Sequence[str]) -> bool:
+    """Whether this is a number of cases, rather than their ids."""
+    numbers = [text for text in cases if _NUMBER.fullmatch(text)]
+    if numbers and (len(cases) > 1 or not numbers[0].isdecimal() or int(numbers[0]) == 0):
+        raise UsageError(
+            f"{', '.join(cases)} is no number of cases: give one whole number from 1, or ids of cases, which `gradcheck list cases` has"
+        )
+    return bool(numbers)
+
+
+def _require_room(op: Op, pool: Iterable[Case]) -> None:
+    for case in pool:
+        shapes = {**op.shapes(case.sizes, case.variant), **op.output_shapes(case.sizes)}
+        elements, name = max((math.prod(shape), name) for name, shape in shapes.items())
+        if elements > _MOST:
+            raise UsageError(
+                f"case {case}: {name} would have {elements:,} elements, and {_MOST:,} is what a 32-bit index counts; choose smaller sizes"
+            )
 
 
 def _axes(op: Op, variant: str) -> list[str]:

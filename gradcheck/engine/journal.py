@@ -6,19 +6,26 @@ Errors of the file system pass through as `OSError`; the run folder says what th
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from gradcheck._verdict import Evidence, WorkItem
 
+T = TypeVar("T")
+
 SYNC_SECONDS = 2.0
 """How much finished work a power cut may cost. A crash of the process costs none."""
+
+_LINE = 1 << 14  # bytes that are read at once; most lines are shorter
 
 _SUM = b'{"sum":"%08x",'
 _SUM_LENGTH = len(_SUM % 0)
@@ -40,8 +47,8 @@ class Journal:
     _end: int  # of the last whole line
     _synced: float = 0.0
 
-    def append(self, record: Record) -> None:
-        """Write one line. Once this returns, a crash of the process cannot lose it; if it raises, all before it is whole."""
+    def append(self, record: Record) -> int:
+        """Write one line; where it begins. Once this returns, a crash of the process cannot lose it; if it raises, all before it is whole."""
         body = msgspec.json.encode(record)
         line = _SUM % zlib.crc32(body) + body[1:] + b"\n"
         try:
@@ -52,9 +59,25 @@ class Journal:
             with contextlib.suppress(OSError):
                 self._file.truncate(self._end)  # so that the next line is not glued to a torn one
             raise
+        place = self._end
         self._end += len(line)
         if time.monotonic() - self._synced > SYNC_SECONDS:
             self.sync()
+        return place
+
+    def read(self, place: int) -> Evidence:
+        """The evidence in the line that begins at this place.
+
+        Raises:
+            OSError: it cannot be read, or is not what was written there.
+        """
+        line = b""
+        while b"\n" not in line and (more := os.pread(self._file.fileno(), _LINE, place + len(line))):
+            line += more
+        record = _record(line.partition(b"\n")[0])
+        if record is None:
+            raise OSError(errno.EIO, f"the line at byte {place} is not what was written there")
+        return record.evidence
 
     def sync(self) -> None:
         """Force what was written to disk."""
@@ -88,6 +111,24 @@ def open_journal(path: Path) -> Journal:
     return Journal(file, end)
 
 
+def scan_journal(path: Path) -> Iterator[tuple[int, WorkItem | str]]:
+    """Line by line, the place of each and its item; or a sentence for one that cannot be used, as in `read_journal`."""
+    place = 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            item = _item(line.rstrip(b"\n"))
+            yield place, item or _damage(path, number, whole=line.endswith(b"\n"))
+            place += len(line)
+
+
+def scan_outcomes(path: Path) -> Iterator[tuple[WorkItem, str, float]]:
+    """(item, outcome as it was judged when written, seconds) of each line that can be used; nothing where there is no file."""
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+        for line in file:
+            if (found := _decoded(line.rstrip(b"\n"), _HEAD)) is not None:
+                yield found.evidence.item, found.outcome, found.evidence.seconds
+
+
 def read_journal(path: Path) -> tuple[tuple[Record, ...], tuple[str, ...]]:
     """What the journal at `path` holds, also while it is being written.
 
@@ -102,20 +143,49 @@ def read_journal(path: Path) -> tuple[tuple[Record, ...], tuple[str, ...]]:
             records.pop(record.evidence.item, None)
             records[record.evidence.item] = record
         else:
-            what = "damaged" if number <= len(lines) else "cut short"
-            damage.append(f"{path} line {number} is {what} and is left out: its item is to be done again, if no later line has it")
+            damage.append(_damage(path, number, whole=number <= len(lines)))
     return tuple(records.values()), tuple(damage)
 
 
+def _damage(path: Path, number: int, *, whole: bool) -> str:
+    what = "damaged" if whole else "cut short"
+    return f"{path} line {number} is {what} and is left out: its item is to be done again, if no later line has it"
+
+
+@dataclass(frozen=True, slots=True)
+class _About:
+    item: WorkItem
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """The part of a record that says what it is of and how it ended; the rest is skipped unread."""
+
+    evidence: _About
+    outcome: str = ""
+
+
 _RECORD = msgspec.json.Decoder(Record)
+_HEAD = msgspec.json.Decoder(_Head)
 
 
 def _record(line: bytes) -> Record | None:
     """The record that a line holds, if it is whole."""
+    return _decoded(line, _RECORD)
+
+
+def _item(line: bytes) -> WorkItem | None:
+    """The item of the record that a line holds, if it is whole."""
+    found = _decoded(line, _HEAD)
+    return None if found is None else found.evidence.item
+
+
+def _decoded(line: bytes, decoder: msgspec.json.Decoder[T]) -> T | None:
     body = b"{" + line[_SUM_LENGTH:]
     if line[:_SUM_LENGTH] != _SUM % zlib.crc32(body):
         return None
     try:
-        return _RECORD.decode(body)
+        return decoder.decode(body)
     except msgspec.DecodeError:
         return None

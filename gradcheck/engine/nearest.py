@@ -20,7 +20,7 @@ from gradcheck.engine.execute import Job, Source, attempt, job_of, op_of
 from gradcheck.engine.plan import Subject
 from gradcheck.engine.problem import Problem
 from gradcheck.engine.truth import know
-from gradcheck.process import Died, Limits, run_all
+from gradcheck.process import Died, Standing
 
 ALIKE = 0.95
 """Least cosine that means something.
@@ -68,13 +68,29 @@ class Nearest:
     tried: int
     known: int
 
+    @property
+    def close(self) -> bool:
+        """Whether it looks so much like it that this means something."""
+        return self.cosine >= ALIKE
+
     def __str__(self) -> str:
+        some = "" if self.tried == self.known else f"; {self.tried} of {self.known} mutants were tried"
+        if not self.close:
+            return f"looks like no known mutant: the nearest is `{self.mutants[0]}` (cosine {self.cosine:.2f}{some})"
         names = " or ".join(f"`{name}`" for name in self.mutants[:NAMED])
         others = len(self.mutants) - NAMED
         more = f" or {others} others" if others > 0 else ""
         part = "" if SAME_SIZE[0] <= self.size <= SAME_SIZE[1] else f", {self.size:.2g} times its size"
-        some = "" if self.tried == self.known else f"; {self.tried} of {self.known} mutants were tried"
         return f"looks most like mutant {names}{more} (cosine {self.cosine:.3f}{part}{some}): {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Ask a worker to keep the errors of a wrong kernel at these cases in a file."""
+
+    suspect: Job
+    cases: tuple[str, ...]
+    file: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +107,10 @@ _NOTHING = (0.0, 1.0)
 """Cosine and size of what cannot be compared."""
 
 
-def keep(suspect: Job, cases: Sequence[str], file: Path) -> None:
-    """In a worker: write the suspect's errors at these cases into the file, if it has any to compare."""
-    if errors := errors_of(suspect, cases):
-        file.write_bytes(pickle.dumps(errors))
+def keep(ask: Keep) -> None:
+    """In a worker: write the suspect's errors at these cases into the file. There is none where it has no errors to compare."""
+    if errors := errors_of(ask.suspect, ask.cases):
+        Path(ask.file).write_bytes(pickle.dumps(errors))
 
 
 def alike(cases: Iterable[Case]) -> tuple[str, ...]:
@@ -109,12 +125,11 @@ def nearest(
     reference: Subject,
     source: Source,
     *,
-    jobs: int,
-    limits: Limits,
+    worker: Standing,
     scratch: Path,
     seconds: float = SECONDS,
 ) -> Nearest | None:
-    """The mutant of `reference` that changes the gradients as the suspect's are off, if one does.
+    """The mutant of `reference` that changes the gradients most as the suspect's are off; None where nothing could be compared.
 
     At the first case every mutant is tried; those that look alike must do so at the others too. The error of the suspect is that
     against the truth; of a mutant it is what the edit changes, so that a reference which is itself wrong does not spoil it.
@@ -124,7 +139,8 @@ def nearest(
         cases: where it is wrong, from `alike`, the first cheap.
         reference: a kernel of the op with its mutants.
         source: where workers find things.
-        jobs, limits, scratch: worker processes, what each item may take, and a folder for copies.
+        worker: in which it all happens, one mutant after the other: most of them take less than the start of a second one.
+        scratch: a folder for copies.
         seconds: time after which no further mutant is tried.
     """
     until = time.monotonic() + seconds
@@ -133,22 +149,22 @@ def nearest(
     clean, *mutated = (
         job_of(reference, WorkItem(first.op, reference.kernel.name, cases[0], name), source, scratch) for name in ("", *names)
     )
-    asks = [Trial(job, clean, tuple(cases), str(file)) for job in mutated]
     found: dict[str, tuple[float, float]] = {}
-    for ask, got in run_all(compare, asks, jobs=min(jobs, len(asks)), limits=limits, logs=scratch) if asks else ():
-        found[ask.job.item.mutant] = _NOTHING if isinstance(got, Died) else got.value  # type: ignore[assignment] # what `compare` returns
+    for job in mutated:
+        got = worker.call(compare, Trial(job, clean, tuple(cases), str(file)))
+        found[job.item.mutant] = _NOTHING if isinstance(got, Died) else got.value  # type: ignore[assignment] # what `compare` returns
         if time.monotonic() > until:
             break
     return best(found, {name: reference.mutants[name].why for name in names})
 
 
 def best(found: Mapping[str, tuple[float, float]], why: Mapping[str, str]) -> Nearest | None:
-    """Of the mutants that were tried, each with its cosine and size, the one that looks alike, and those that cannot be told from it.
+    """Of the mutants that were tried, each with its cosine and size, the one that looks most alike, and those that cannot be told from it.
 
-    `why` has all that might have been tried.
+    None where none has anything to do with the error. `why` has all that might have been tried.
     """
     top = max((angle for angle, _ in found.values()), default=0.0)
-    if not (top >= ALIKE):
+    if not (top > 0):
         return None
     tied = [name for name, (angle, _) in found.items() if angle > top - TIE]
     fitting = [name for name in tied if SAME_SIZE[0] <= found[name][1] <= SAME_SIZE[1]]

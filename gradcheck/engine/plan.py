@@ -55,6 +55,9 @@ class Request:
         published: judge by the published bands where there are any; `calibrate` does not.
         bands: a file of published bands to judge by instead of the suite's own, or `none` to use none; empty means the suite's own.
         budget: seconds after which no further item is begun; 0 means no limit.
+        engine: who does the items: workers of this machine, or those of a dask cluster.
+        scheduler: address of that cluster's scheduler; empty means a cluster on this machine.
+        shard: `2/3` does the second of three parts of the plan, see `shard.part`; empty means all of it.
     """
 
     op: str
@@ -78,6 +81,9 @@ class Request:
     oracle: Literal["costate", "fast"] = "costate"
     bands: str = ""
     budget: float = 0.0
+    shard: str = ""
+    engine: Literal["local", "dask"] = "local"
+    scheduler: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,7 @@ class Subject:
         stale: mutants whose text no longer matches, with the error.
         forward_only: its gradients are left unchecked, so that mutants of them mean nothing.
         checks: what is checked of it beside the comparison with the truth.
+        share: the items that are this shard's; None where all of them are.
     """
 
     kernel: Kernel
@@ -104,6 +111,7 @@ class Subject:
     stale: dict[str, str]
     forward_only: bool = False
     checks: tuple[WorkItem, ...] = ()
+    share: frozenset[WorkItem] | None = None
 
     @property
     def stranger(self) -> bool:
@@ -112,7 +120,7 @@ class Subject:
 
     def clean_items(self) -> list[WorkItem]:
         """The kernel as it is, at every case."""
-        return [WorkItem(case.op, self.kernel.name, str(case)) for case in self.cases]
+        return self._mine([WorkItem(case.op, self.kernel.name, str(case)) for case in self.cases])
 
     def mutant_items(self) -> list[WorkItem]:
         """Every item of `waves`, one wave after the other."""
@@ -131,10 +139,14 @@ class Subject:
         by_wave = _in_waves(self.cases)
         waves += [[] for _ in range(max(by_wave.values(), default=0))]
         for case in self.cases:  # the mutants of one case one after the other: a worker then has its truth at hand
+            text = str(case)  # held once
             for name, mutant in self.mutants.items():
                 if case.variant in (mutant.variants or (case.variant,)) and case.dtype in (mutant.dtypes or (case.dtype,)):
-                    waves[by_wave[case]].append(WorkItem(case.op, self.kernel.name, str(case), name))
-        return waves
+                    waves[by_wave[case]].append(WorkItem(case.op, self.kernel.name, text, name))
+        return [self._mine(wave) for wave in waves]
+
+    def _mine(self, items: list[WorkItem]) -> list[WorkItem]:
+        return items if self.share is None else [item for item in items if item in self.share]
 
     def _few(self) -> list[Case]:
         taken: dict[tuple[str, str], list[Case]] = {}
@@ -188,7 +200,7 @@ def make_plan(request: Request, suite: Suite) -> Plan:
     subjects, not_run, absent = [], {}, {}
     chosen = _mutants(request, suite)
     for kernel in _kernels(request, op):
-        why = _missing(kernel)
+        why = "" if request.engine == "dask" and request.kernels and kernel.requires in DEVICES else _missing(kernel)
         if why:
             not_run[kernel.name] = why
             if request.kernels:

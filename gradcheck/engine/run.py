@@ -19,18 +19,37 @@ from gradcheck.calibrate.judge import judge
 from gradcheck.calibrate.noise import tolerances
 from gradcheck.calibrate.published import Published
 from gradcheck.engine import store
-from gradcheck.engine.assemble import Noises, assemble, carried, group_of, noise_for, not_running, not_sound, planned_items, settled
+from gradcheck.engine.assemble import (
+    Noises,
+    assemble,
+    carried,
+    due,
+    group_of,
+    limits_of,
+    noise_for,
+    not_running,
+    not_sound,
+    own_forms,
+    planned_items,
+    settled,
+)
 from gradcheck.engine.cache import source_digest
 from gradcheck.engine.environment import environment
-from gradcheck.engine.execute import Job, Source, evidence_of, execute, job_of, source_of
+from gradcheck.engine.execute import Job, Source, job_of, source_of
+from gradcheck.engine.finished import finished_run
+from gradcheck.engine.ledger import Ledger
+from gradcheck.engine.order import kill_rates
 from gradcheck.engine.plan import Plan, Request, Subject, make_plan
 from gradcheck.engine.prepare import prepare_all, table_of
 from gradcheck.engine.probe import probe_strangers
 from gradcheck.engine.published import read_published
-from gradcheck.engine.secondlook import Seen, Workshop
+from gradcheck.engine.secondlook import Seen, workshop
+from gradcheck.engine.shard import parse_shard, part
 from gradcheck.engine.target import source_files
 from gradcheck.engine.truth import cases_of, op_digest, own_digest, refusals
+from gradcheck.engine.unreached import unreached
 from gradcheck.engine.weakest import weakest_items
+from gradcheck.engine.workers import Work, evidences, hired, passing
 from gradcheck.process import GIB, Limits, run_all
 from gradcheck.suite import Suite, load
 
@@ -59,14 +78,18 @@ class _Context:
     plan: Plan
     folder: store.RunFolder
     tell: Tell
-    published: Published | None = None
-    done: dict[WorkItem, Evidence] = field(default_factory=dict)
+    published: Published | None
+    done: Ledger
+    noise: store.Noise = field(default_factory=dict)  # as an earlier process has left it
+    judging: bool = False  # no item is run: what is done is judged
+    notes: tuple[str, ...] = ()
+    work: Work = run_all
     began: float = field(default_factory=time.perf_counter)
 
     @property
     def spent(self) -> bool:
         """Whether no further item may be begun."""
-        return bool(self.request.budget) and time.perf_counter() - self.began >= self.request.budget
+        return self.judging or (bool(self.request.budget) and time.perf_counter() - self.began >= self.request.budget)
 
     @property
     def jobs(self) -> int:
@@ -86,22 +109,45 @@ def run(request: Request, *, folder: Path, tell: Tell) -> Run:
     cwd = Path.cwd()
     source = source_of(request.suites, cwd, request.oracle)
     suite = load([Path(path) for path in source.suites], cwd=cwd)
-    plan = make_plan(request, suite)
-    items = planned_items(plan)
-    digest = store.digest_of(items, _sources(plan, suite, request, cwd))
-    for earlier in store.unfinished(folder, digest)[:1]:
+    plan, stored = planned(request, suite, cwd)
+    for earlier in store.unfinished(folder, stored.digest)[:1]:
         tell(Progress("truth", 0, 0, "", f"an unfinished run of this very plan exists: gradcheck run --resume {earlier}"))
-    stored = store.Manifest(plan.op.name, {**asdict(request), "cwd": str(cwd)}, items, environment(cwd), digest)
     with store.create(folder, stored) as opened:
         try:
-            return _go(_Context(request, source, suite, plan, opened, tell, _published(request, suite)))
+            return _go(_Context(request, source, suite, plan, opened, tell, published_for(request, suite), opened.ledger()[0]))
         except GradcheckError:
             opened.discard()
             raise
 
 
-def resume(run_id: str | None, *, folder: Path, tell: Tell) -> Run:
+def planned(request: Request, suite: Suite, cwd: Path) -> tuple[Plan, store.Manifest]:
+    """What a request comes to in this folder: the plan, and what is written of it.
+
+    Raises:
+        UsageError: a name in it does not exist, or does not fit.
+    """
+    plan = make_plan(request, suite)
+    sources, items = _sources(plan, suite, request, cwd), planned_items(plan)
+    whole = store.digest_of(items, sources)
+    if request.shard:
+        plan = part(plan, parse_shard(request.shard))
+        items = planned_items(plan)
+    manifest = store.Manifest(
+        op=plan.op.name,
+        request={**asdict(request), "cwd": str(cwd)},
+        items=items,
+        environment=environment(cwd),
+        digest=store.digest_of(items, sources),
+        whole=whole,
+        sources=store.digest_of((), sources),
+    )
+    return plan, manifest
+
+
+def resume(run_id: str | None, *, folder: Path, tell: Tell, judging: bool = False, notes: Sequence[str] = ()) -> Run:
     """Go on with an unfinished run: the newest one, if no id is given.
+
+    With `judging` no item is run, and what is done is judged; what must be said of it first is in `notes`.
 
     Raises:
         UsageError: there is none, or what it was about has changed since.
@@ -112,28 +158,49 @@ def resume(run_id: str | None, *, folder: Path, tell: Tell) -> Run:
         request = msgspec.convert(told, Request)
         source = source_of(request.suites, Path(cwd), request.oracle)
         suite = load([Path(path) for path in source.suites], cwd=Path(cwd))
-        plan = make_plan(request, suite)
-        if store.digest_of(planned_items(plan), _sources(plan, suite, request, Path(cwd))) != opened.plan.digest:
+        plan, now = planned(request, suite, Path(cwd))
+        if now.digest != opened.plan.digest:
             raise UsageError(
                 f"run {opened.id} cannot go on: the suite, a kernel or gradcheck itself has changed since it began, and its verdicts "
                 "would be of two different things. Start a new run."
             )
-        kept = store.read(folder, opened.id)
-        for sentence in kept.damage:
+        if not judging and (finished := finished_run(opened.path)) is not None:
+            return finished
+        opened.plan = replace(now, environment=opened.plan.environment)  # the same, in less memory: its items share their texts
+        done, damage = opened.ledger()
+        for sentence in damage:
             tell(Progress("truth", 0, 0, "", sentence))
-        done = {record.evidence.item: record.evidence for record in kept.records}
-        return _go(_Context(request, source, suite, plan, opened, tell, _published(request, suite), done))
+        noise = store.noise_of(opened.path) or {}
+        return _go(_Context(request, source, suite, plan, opened, tell, published_for(request, suite), done, noise, judging, tuple(notes)))
 
 
-def _published(request: Request, suite: Suite) -> Published | None:
+def published_for(request: Request, suite: Suite) -> Published | None:
+    """The published bands that a request is judged by, if there are any of these sources."""
     if not request.published or request.bands == "none":
         return None
     return read_published(suite, request.op, Path(request.bands) if request.bands else None)
 
 
 def _go(context: _Context) -> Run:
+    if context.judging:
+        return _done(context)
+    try:
+        with hired(context.request, context.suite, Path(context.source.cwd), jobs=context.jobs) as work:
+            return _done(replace(context, work=work))
+    except OSError as error:
+        if error.errno not in store.FULL:
+            raise
+        where = error.filename or context.folder.path
+        raise store.StoreError(
+            f"cannot write to {where}: {error.strerror}. What is done is kept; make room or make it writable, then go on with "
+            f"--resume {context.folder.id}"
+        ) from error
+
+
+def _done(context: _Context) -> Run:
     began = time.perf_counter()
-    probe_strangers(context.plan.subjects, context.plan.op.name, context.source, limits=context.limits, logs=context.folder.logs)
+    if not context.judging:
+        probe_strangers(context.plan.subjects, context.plan.op.name, context.source, limits=context.limits, logs=context.folder.logs)
     noises = _prepare(context)
     _stage(context, "kernels", [(subject, item) for subject in context.plan.subjects for item in subject.clean_items()], noises)
     running = [subject for subject in context.plan.subjects if not not_running(_judged(context, subject, noises))]
@@ -147,14 +214,25 @@ def _go(context: _Context) -> Run:
         noises,
         id_=context.folder.id,
         command=command_of(context.request),
-        environment={**context.folder.plan.environment, "bands": _origin(context.published), "folder": str(context.folder.path)},
-        notes=(*context.plan.notes, *_refusals(context), *(f"{name} {one.sentence}" for name, one in seen.items() if one.sentence)),
+        environment={**context.folder.plan.environment, **_shard(context.request), **_told(context)},
+        notes=(
+            *context.notes,
+            *_apart(context.request),
+            *context.plan.notes,
+            *_refusals(context),
+            *(f"{name} {one.sentence}" for name, one in seen.items() if one.sentence),
+            *passing(context.done.values()),
+        ),
         planned=len(context.folder.plan.items),
         seconds=time.perf_counter() - began,
         forward_only=context.request.forward_only,
         published=_bands(context),
         excused={item: why for one in seen.values() for item, why in one.excused.items()},
+        causes={item: look.kind for one in seen.values() for item, look in one.looks.items()},
+        part=bool(context.request.shard),
     )
+    if context.request.mutants == "all" and not context.request.shard:
+        finished = replace(finished, notes=(*finished.notes, *unreached(finished)))
     context.folder.finish(msgspec.to_builtins(finished))
     return finished
 
@@ -165,8 +243,21 @@ def _bands(context: _Context) -> tuple[Band, ...]:
     return tuple(replace(band, defect=None) for band in bands) if context.request.matrix or context.request.weakest else bands
 
 
-def _origin(published: Published | None) -> str:
-    return f"published {published.environment.get('date', '')}" if published else "measured in this run"
+def _told(context: _Context) -> dict[str, str]:
+    """What the bands are of, and where the run lies."""
+    published = context.published
+    bands_ = f"published {published.environment.get('date', '')}" if published else "measured in this run"
+    return {"bands": bands_, "folder": str(context.folder.path)}
+
+
+def _shard(request: Request) -> dict[str, str]:
+    """Which part of the plan this is, in a run of a part."""
+    return {"shard": str(parse_shard(request.shard))} if request.shard else {}
+
+
+def _apart(request: Request) -> list[str]:
+    """What a reader of a part must know first."""
+    return [f"this is shard {parse_shard(request.shard)}: what the plan comes to shows when all are merged"] if request.shard else []
 
 
 def command_of(request: Request) -> str:
@@ -181,6 +272,12 @@ def command_of(request: Request) -> str:
         if getattr(request, name) != getattr(plain, name):
             words += [f"--{name}", str(getattr(request, name))]
     words += ["--checks", request.checks] if request.checks != "all" else []
+    words += [
+        word
+        for name in ("shard", "engine", "scheduler")
+        if (value := getattr(request, name)) != getattr(plain, name)
+        for word in (f"--{name}", value)
+    ]
     words += [option for option, on in {"--matrix": request.matrix, "--forward-only": request.forward_only}.items() if on]
     return shlex.join(words)
 
@@ -202,12 +299,12 @@ def _sources(plan: Plan, suite: Suite, request: Request, cwd: Path) -> str:
 
 
 def _prepare(context: _Context) -> Noises:
-    """Truths of all cases, and the noise of the model over the whole covering grid of each dtype, whatever cases were chosen."""
+    """Truths of all cases to come, and the noise of the model over the whole covering grid of each dtype, whatever cases were chosen."""
     op, subjects = context.plan.op, context.plan.subjects
-    given = context.published.noise if context.published else {}
-    chosen = [case for subject in subjects for case in subject.cases]
+    given = {**context.noise, **(context.published.noise if context.published else {})}
     asked = dict.fromkeys((case.dtype, carried(subject, case.dtype)) for subject in subjects for case in subject.cases)
     pools = {dtype: cases_of(op, (dtype,), 0) for dtype, carry in asked if f"{dtype}/{carry}" not in given}
+    chosen = _to_come(context, {(dtype, carry): given[f"{dtype}/{carry}"] for dtype, carry in asked} if context.noise else None)
     found = prepare_all(
         op,
         list(dict.fromkeys([*chosen, *(case for pool in pools.values() for case in pool)])),
@@ -215,10 +312,23 @@ def _prepare(context: _Context) -> Noises:
         jobs=context.jobs,
         limits=context.limits,
         logs=context.folder.logs,
+        work=context.work,
         tell=lambda done, total, label: context.tell(Progress("truth", done, total, label)),
     )
     tables = {f"{dtype}/{carry}": table_of((found[case] for case in pools[dtype]), carry) for dtype, carry in asked if dtype in pools}
-    return {(dtype, carry): {**tables, **given}[f"{dtype}/{carry}"] for dtype, carry in asked}
+    noise = {f"{dtype}/{carry}": {**tables, **given}[f"{dtype}/{carry}"] for dtype, carry in asked}
+    if noise != context.noise:
+        context.folder.keep_noise(noise)
+    return {(dtype, carry): noise[f"{dtype}/{carry}"] for dtype, carry in asked}
+
+
+def _to_come(context: _Context, noises: Noises | None) -> list[Case]:
+    """The cases at which a comparison is still to be made, as far as that is known."""
+    if context.judging:
+        return []
+    items = context.folder.plan.items if noises is None else due(context.plan, context.done, noises, matrix=context.request.matrix)
+    texts = dict.fromkeys(item.case for item in items if not item.check and item not in context.done)
+    return [Case.parse(text) for text in texts]
 
 
 def _stage(context: _Context, stage: Literal["kernels", "checks", "mutants"], work: list[tuple[Subject, WorkItem]], noises: Noises) -> None:
@@ -228,14 +338,36 @@ def _stage(context: _Context, stage: Literal["kernels", "checks", "mutants"], wo
     finished = len(work) - len(jobs)
     context.tell(Progress(stage, finished, len(work), ""))
     workers = min(context.jobs, len(jobs))
-    for job, got in run_all(execute, jobs, jobs=workers, limits=context.limits, logs=context.folder.logs) if jobs else ():
-        evidence = evidence_of(job.item, got)
-        context.done[job.item] = evidence
-        context.folder.append(evidence, _outcome(subjects[job.item.kernel], evidence, noises))
+    for evidence in evidences(context.work, jobs, workers=workers, limits=context.limits, logs=context.folder.logs) if jobs else ():
+        item = evidence.item
+        if item.mutant:
+            evidence = own_forms(evidence, context.done.get(replace(item, mutant="")))  # noqa: PLW2901 - the same, less what is no evidence
+        context.done.keep(evidence, context.folder.append(evidence, _outcome(subjects[item.kernel], evidence, noises)))
         finished += 1
-        context.tell(Progress(stage, finished, len(work), f"{job.item.kernel} {job.item.mutant or job.item.check} {job.item.case}"))
+        context.tell(Progress(stage, finished, len(work), f"{item.kernel} {item.mutant or item.check} {item.case}"))
         if context.spent:
             break  # which closes the iterator, and so ends the workers
+    if jobs:
+        _unchanged(context)
+
+
+def _unchanged(context: _Context) -> None:
+    """Refuse to go on with evidence that may be of two different texts: what a worker loads later is what then lies on disk.
+
+    Raises:
+        UsageError: a source has changed since the run began.
+    """
+    for once in (op_digest, own_digest):
+        once.cache_clear()
+    try:
+        now = store.digest_of((), _sources(context.plan, context.suite, context.request, Path(context.source.cwd)))
+    except OSError:  # one of them is gone
+        now = ""
+    if now != context.folder.plan.sources:
+        raise UsageError(
+            f"the suite, a kernel or gradcheck itself changed while it ran, so run {context.folder.id} would be about two different things. "
+            "No verdict is given: start a new run."
+        )
 
 
 def _second_look(context: _Context, noises: Noises) -> dict[str, Seen]:
@@ -243,27 +375,32 @@ def _second_look(context: _Context, noises: Noises) -> dict[str, Seen]:
     if not context.request.published:
         return {}
     found = {}
-    for subject in context.plan.subjects:
-        failed = [verdict for verdict in _judged(context, subject, noises) if verdict.outcome is Outcome.FAILED]
-        if not failed:
-            continue
-        dtype = Case.parse(failed[0].item.case).dtype
-        job = replace(_job(context, subject, failed[0].item, noises), tolerances=tolerances(noise_for(subject, dtype, noises)))
-        shop = Workshop(context.suite, context.source, context.jobs, context.limits)
-        found[subject.kernel.name] = shop.look(subject, job, [v for v in failed if Case.parse(v.item.case).dtype == dtype])
+    with workshop(context.suite, context.source, context.limits) as shop:
+        for subject in context.plan.subjects:
+            failed = [verdict for verdict in _judged(context, subject, noises) if verdict.outcome is Outcome.FAILED]
+            if not failed:
+                continue
+            dtype = Case.parse(failed[0].item.case).dtype
+            job = replace(_job(context, subject, failed[0].item, noises), tolerances=tolerances(noise_for(subject, dtype, noises)))
+            found[subject.kernel.name] = shop.look(subject, job, [v for v in failed if Case.parse(v.item.case).dtype == dtype])
     return found
 
 
 def _mutants(context: _Context, sound: Sequence[Subject], noises: Noises) -> None:
     """Run the mutants wave by wave; those that have been seen in every form need no further wave, unless they are the weakest."""
     waves = {subject.kernel.name: subject.waves() for subject in sound}
+    rates = kill_rates(context.folder.path.parents[1], context.plan.op.name) if any(subject.mutants for subject in sound) else {}
     for number in range(max(map(len, waves.values()), default=0)):
         work = []
         for subject in sound:
-            limits = {dtype: tolerances(noise_for(subject, dtype, noises)) for dtype in dict.fromkeys(case.dtype for case in subject.cases)}
-            over = set() if context.request.matrix else settled(subject, list(context.done.values()), limits)
+            limits = limits_of(subject, noises)
+            over = set() if context.request.matrix else settled(subject, context.done.values(), limits)
             wave = waves[subject.kernel.name][number : number + 1]
             work += [(subject, item) for items in wave for item in items if item in context.done or group_of(item) not in over]
+        work.sort(key=lambda pair: -rates.get(pair[1].case, -1.0))  # stable: cases that are not known come last, as planned
+        clean = {replace(item, mutant=""): subject for subject, item in work if item not in context.done}
+        if beside := [(subject, item) for item, subject in clean.items() if item not in context.done]:  # another shard's, see `own_forms`
+            _stage(context, "kernels", beside, noises)
         _stage(context, "mutants", work, noises)
     while context.request.weakest:
         evidence = list(context.done.values())

@@ -6,7 +6,8 @@ Made on failure only, at a few cases, within a time. No kernel passes by it: wha
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,17 +18,20 @@ from gradcheck.calibrate.judge import Tolerances, margin
 from gradcheck.engine.assemble import carried
 from gradcheck.engine.conditioning import Ask, Look, look
 from gradcheck.engine.execute import Job, Source
-from gradcheck.engine.nearest import Nearest, alike, keep, nearest
+from gradcheck.engine.nearest import Keep, Nearest, alike, keep, nearest
 from gradcheck.engine.plan import Request, Subject, make_plan
 from gradcheck.numerics.recurrence import TIME
-from gradcheck.process import Done, Limits, run_all
+from gradcheck.process import Done, Limits, Standing
 from gradcheck.suite import Suite
 
-LOOKS = 3
-"""Failed cases of a kernel that are looked at. A kernel that fails at more is not excused at any other."""
+LOOKS = 4
+"""Failed cases of a kernel that are looked at, at most. A kernel that fails at more is not excused at any other."""
+
+ENOUGH = 2
+"""Cases at which rounding explains the error, after which there is no further look: the kernel stays failed. One mistake is enough."""
 
 FAR = 0.01
-"""A case this much less wrong than the worst may be wrong by accident only."""
+"""An error this much smaller than the worst of its quantity may be wrong by accident only."""
 
 STEPS = (5, 65)
 """Numbers of steps at which a mistake shows its shape, and a kernel is soon called some sixty times."""
@@ -41,11 +45,13 @@ class Seen:
 
     Args:
         looks: by failed case that was looked at.
-        nearest: the mutant that it looks like.
+        nearest: the mutant that it looks like, or would if one did.
+        failed: in how many cases the kernel failed by numbers.
     """
 
     looks: Mapping[WorkItem, Look] = field(default_factory=dict, hash=False)
     nearest: Nearest | None = None
+    failed: int = 0
 
     @property
     def excused(self) -> dict[WorkItem, str]:
@@ -59,19 +65,37 @@ class Seen:
             return str(self.nearest)
         kinds = [one.kind for one in self.looks.values()]
         poor = [one for one in self.looks.values() if one.kind == "rounding"]
-        if poor and "mistake" not in kinds:
+        if not kinds or "mistake" in kinds:
+            return ""
+        if poor:
             return f"is {max(poor, key=lambda one: one.excess)} (the worst of {len(poor)} cases looked at)"
+        if self.failed > len(kinds):
+            worst = max(self.looks.values(), key=lambda one: one.excess)
+            return f"is {worst}, at each of the {len(kinds)} cases looked at, of {self.failed} that failed"
         return ""
+
+
+@contextmanager
+def workshop(suite: Suite, source: Source, limits: Limits) -> Iterator[Workshop]:
+    """Where second looks are made, with a worker that starts at the first of them; `limits` is what each step of one may take."""
+    with tempfile.TemporaryDirectory(prefix="gradcheck-") as scratch, closing(Standing(limits, Path(scratch))) as worker:
+        yield Workshop(suite, source, worker, Path(scratch))
 
 
 @dataclass(frozen=True, slots=True)
 class Workshop:
-    """Where and how a second look is made: the suites and the workers."""
+    """Where and how a second look is made.
+
+    Args:
+        suite, source: the suites, here and for the worker.
+        worker: in which all of it is done: what a look needs most is the start of one.
+        scratch: a folder for what is kept meanwhile.
+    """
 
     suite: Suite
     source: Source
-    jobs: int
-    limits: Limits
+    worker: Standing
+    scratch: Path
 
     def look(self, subject: Subject, job: Job, verdicts: Sequence[Verdict]) -> Seen:
         """A second look at a kernel.
@@ -84,26 +108,18 @@ class Workshop:
         failed = {Case.parse(v.item.case): v for v in verdicts if _by_numbers(v)}
         if not failed:
             return Seen()
-        with tempfile.TemporaryDirectory(prefix="gradcheck-") as scratch:
-            return self._look(subject, job, failed, Path(scratch))
-
-    def _look(self, subject: Subject, job: Job, failed: Failed, scratch: Path) -> Seen:
-        cases = _telling(failed, job.tolerances)
-        regimes = {case.regime: case for case in reversed(cases)}  # the first of each
-        spread = [case for case in cases if regimes[case.regime] == case][:LOOKS]
-        wrong = [case for case in cases if _gradients_off(failed[case], job.tolerances)]
-        file, at = scratch / "error.pickle", alike(wrong) if wrong else ()
-        asks: list[Ask | Keep] = [Ask(_at(job, case), carried(subject, case.dtype)) for case in spread]
-        asks += [Keep(_at(job, wrong[0]), at, str(file))] if at else []
-        looks: dict[WorkItem, Look] = {}
-        for ask, got in run_all(_do, asks, jobs=min(self.jobs, len(asks)), limits=self.limits, logs=scratch):
-            if isinstance(got, Done) and isinstance(got.value, Look):
-                looks[ask.job.item] = got.value
+        looks = _looks(self.worker, subject, job, failed)
         blameless = looks and all(one.kind != "mistake" for one in looks.values())
-        reference = None if blameless or not file.exists() else self._reference(job)
+        return Seen(looks, None if blameless else self._nearest(job, failed), len(failed))
+
+    def _nearest(self, job: Job, failed: Failed) -> Nearest | None:
+        wrong = [case for case in _telling(failed, job.tolerances) if _gradients_off(failed[case], job.tolerances)]
+        reference = self._reference(job) if wrong else None
         if reference is None:
-            return Seen(looks)
-        return Seen(looks, nearest(file, at, reference, self.source, jobs=self.jobs, limits=self.limits, scratch=scratch))
+            return None
+        at, file = alike(wrong), Path(tempfile.mkdtemp(dir=self.scratch)) / "error.pickle"
+        self.worker.call(keep, Keep(_at(job, wrong[0]), at, str(file)))
+        return nearest(file, at, reference, self.source, worker=self.worker, scratch=self.scratch) if file.exists() else None
 
     def _reference(self, job: Job) -> Subject | None:
         """The kernel of the op, of those that run here, that has the most mutants: another one than the suspect if it can be."""
@@ -116,21 +132,17 @@ class Workshop:
         return max(known, key=lambda subject: (subject.kernel.name != job.item.kernel, len(subject.mutants)), default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Keep:
-    """Ask a worker to keep the errors of a wrong kernel at these cases in a file."""
-
-    job: Job
-    cases: tuple[str, ...]
-    file: str
-
-
-def _do(ask: Ask | Keep) -> Look | None:
-    """In a worker: what is asked. There is no file where a kernel has no errors to compare."""
-    if isinstance(ask, Ask):
-        return look(ask)
-    keep(ask.job, ask.cases, Path(ask.file))
-    return None
+def _looks(worker: Standing, subject: Subject, job: Job, failed: Failed) -> dict[WorkItem, Look]:
+    """What is seen at one case after the other, until no further one can change what is said of the kernel."""
+    looks: dict[WorkItem, Look] = {}
+    for case in _spread(failed, job.tolerances):
+        got = worker.call(look, Ask(at := _at(job, case), carried(subject, case.dtype)))
+        if isinstance(got, Done) and isinstance(got.value, Look):
+            looks[at.item] = got.value
+        kinds = [one.kind for one in looks.values()]
+        if "mistake" in kinds or kinds.count("rounding") >= ENOUGH:
+            break
+    return looks
 
 
 def _by_numbers(verdict: Verdict) -> bool:
@@ -142,9 +154,25 @@ def _by_numbers(verdict: Verdict) -> bool:
     )  # fmt: skip
 
 
+def _spread(failed: Failed, tolerances: Tolerances) -> list[Case]:
+    """The failed cases to look at: for each quantity that is off one in which it is about as far off as anywhere, then of other regimes.
+
+    So a mistake in one gradient is not missed for another's rounding, and cases that excuse themselves do not hide the others.
+    """
+    ranked = _telling(failed, tolerances)
+    sizes = {case: _excesses(failed[case], tolerances) for case in ranked}
+    worst = {name: max(sizes[case][name] for case in ranked) for name in sizes[ranked[0]]}
+    chosen: list[Case] = []
+    for name in sorted((name for name in worst if worst[name] > 1), key=lambda name: -worst[name]):
+        telling = [case for case in ranked if sizes[case][name] >= max(1.0, FAR * worst[name])]
+        chosen += [] if set(telling) & set(chosen) else telling[:1]
+    regimes = {case.regime: case for case in reversed(ranked)}  # the first of each
+    return list(dict.fromkeys([*chosen, *(case for case in ranked if regimes[case.regime] == case), *ranked]))[:LOOKS]
+
+
 def _telling(failed: Failed, tolerances: Tolerances) -> list[Case]:
     """The failed cases, those first at which a mistake shows its shape: not by accident, not an impulse, neither short nor long."""
-    sizes = {case: max(_excesses(verdict, tolerances), default=0.0) for case, verdict in failed.items()}
+    sizes = {case: max(_excesses(verdict, tolerances).values(), default=0.0) for case, verdict in failed.items()}
     far = FAR * max(sizes.values())
 
     def rank(case: Case) -> tuple[bool, bool, bool, int]:
@@ -157,11 +185,11 @@ def _telling(failed: Failed, tolerances: Tolerances) -> list[Case]:
     return sorted(failed, key=rank)
 
 
-def _excesses(verdict: Verdict, tolerances: Tolerances) -> list[float]:
-    """The errors of a verdict in units of their tolerances; what is beyond all bounds counts as 1, for it is of no size."""
+def _excesses(verdict: Verdict, tolerances: Tolerances) -> dict[str, float]:
+    """The errors of a verdict in units of their tolerances; what is beyond all bounds counts as little more than 1, for it is of no size."""
     assert verdict.evidence is not None
-    found = (margin(m, tolerances)[0] for m in verdict.evidence.measurements)
-    return [1.0 if size is None else size for size in found]
+    found = {m.quantity: margin(m, tolerances)[0] for m in verdict.evidence.measurements}
+    return {name: 1.0 if size is None else size for name, size in found.items()}
 
 
 def _gradients_off(verdict: Verdict, tolerances: Tolerances) -> bool:

@@ -1,6 +1,7 @@
 """The run folder `.gradcheck/runs/<id>/`: a plan, one line per finished item, and at the end a summary.
 
 plan.json        written whole before work starts: all that is needed to resume
+noise.json       what rounding explains, once the truths of all cases are there
 verdicts.jsonl   append-only: one line per finished item, each with its own checksum
 run.json         the summary; a run without one is unfinished
 logs/            whatever the workers leave
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import hashlib
 import os
 import secrets
@@ -26,15 +28,22 @@ import msgspec
 
 from gradcheck._errors import GradcheckError, UsageError, unknown
 from gradcheck._verdict import Evidence, WorkItem
-from gradcheck.engine.journal import Journal, Record, open_journal, read_journal
+from gradcheck.engine.journal import Journal, Record, open_journal, read_journal, scan_journal
+from gradcheck.engine.ledger import Ledger
 
 T = TypeVar("T")
+
+Noise = Mapping[str, Mapping[str, Mapping[str, float]]]
+"""dtype and carried dtype (`f32/f32`) to quantity to metric to noise."""
 
 FORMAT = 1
 """Of plan.json and verdicts.jsonl."""
 
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+"""Errors of a file system that takes no more: nobody's bug."""
+
 _NEWEST = 10
-_VERDICTS = "verdicts.jsonl"
+_VERDICTS, _NOISE = "verdicts.jsonl", "noise.json"
 
 
 class StoreError(GradcheckError):
@@ -55,6 +64,8 @@ class Manifest:
         items: every item, in the order in which they are done.
         environment: versions, device, platform.
         digest: of items and sources, see `digest_of`.
+        whole: digest of the plan that this is a shard of; that of the plan itself where it is whole.
+        sources: digest of everything that evidence depends on beside the case.
     """
 
     op: str
@@ -63,6 +74,8 @@ class Manifest:
     environment: Mapping[str, str] = field(hash=False)
     digest: str
     format: int = FORMAT
+    whole: str = ""
+    sources: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +86,7 @@ class Stored:
         records: of finished items in the order of writing; the last one where an item has several.
         damage: a sentence for each line that cannot be used; its item counts as not done.
         summary: what `finish` was given; None while the run is unfinished.
+        noise: what `keep_noise` was given; None where the run has not come so far.
     """
 
     id: str
@@ -80,6 +94,7 @@ class Stored:
     records: tuple[Record, ...]
     damage: tuple[str, ...]
     summary: Mapping[str, object] | None = field(hash=False)
+    noise: Noise | None = field(default=None, hash=False)
 
     @property
     def to_do(self) -> tuple[WorkItem, ...]:
@@ -107,14 +122,44 @@ class RunFolder:
         """A folder for whatever the workers leave."""
         return self.path / "logs"
 
-    def append(self, evidence: Evidence, outcome: str) -> None:
-        """Write one finished item. Once this returns, a crash of the process cannot lose it.
+    def append(self, evidence: Evidence, outcome: str) -> int:
+        """Write one finished item; the place where it lies. Once this returns, a crash of the process cannot lose it.
 
         Raises:
             StoreError: it could not be written. All before it is kept, and the run can be resumed.
         """
         with _trouble(self._verdicts, f"the result of {evidence.item.id!r} is not saved, all before it are; {self._next}"):
-            self._journal.append(Record(str(outcome), evidence))
+            return self._journal.append(Record(str(outcome), evidence))
+
+    def ledger(self) -> tuple[Ledger, tuple[str, ...]]:
+        """What is done so far, and a sentence for each line that cannot be used.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        found, damage = Ledger(self.plan.items, self._read), []
+        with _trouble(self._verdicts, f"make it readable; {self._next}"):
+            for place, item in scan_journal(self._verdicts):
+                if isinstance(item, str):
+                    damage.append(item)
+                else:
+                    found.note(item, place)
+        return found, tuple(damage)
+
+    def _read(self, place: int) -> Evidence:
+        try:
+            return self._journal.read(place)
+        except OSError as error:
+            raise StoreError(f"cannot use {self._verdicts}: {error.strerror or error}. So make it readable; {self._next}.") from error
+
+    def keep_noise(self, noise: Noise) -> None:
+        """Write what rounding explains: who reads the run elsewhere then needs no truths to judge it.
+
+        Raises:
+            StoreError: it could not be written.
+        """
+        with _trouble(self.path / _NOISE, f"make room or make it writable; {self._next}"):
+            _write_json(self.path / _NOISE, noise)
 
     def finish(self, summary: Mapping[str, object]) -> None:
         """Write the summary, which says that nothing is left to do. An interrupted run has none, so that it can be resumed.
@@ -187,7 +232,7 @@ def open_existing(root: Path, run_id: str | None = None) -> RunFolder:
     if run_id is not None:
         return _reopen(_find(root, run_id))
     busy: UsageError | None = None
-    for path in filter(_is_unfinished, _newest_first(root)):
+    for path in filter(is_unfinished, newest_first(root)):
         try:
             return _reopen(path)
         except _BusyError as error:
@@ -202,16 +247,42 @@ def read(root: Path, run_id: str) -> Stored:
         UsageError: no such run.
         StoreError: its plan or summary cannot be read.
     """
-    path = _find(root, run_id)
-    plan, summary = _manifest(path), path / "run.json"
+    return read_folder(_find(root, run_id))
+
+
+def read_folder(path: Path) -> Stored:
+    """As `read`, of a run folder wherever it lies.
+
+    Raises:
+        StoreError: its plan or summary cannot be read.
+    """
+    plan = _manifest(path)
     with _trouble(path / _VERDICTS, "make it readable"):
         records, damage = read_journal(path / _VERDICTS)
-    return Stored(path.name, plan, records, damage, _decode(summary, dict[str, object]) if summary.exists() else None)
+    return Stored(path.name, plan, records, damage, summary_of(path), noise_of(path))
+
+
+def summary_of(path: Path) -> dict[str, object] | None:
+    """What `finish` was given in this run folder; None where the run is unfinished.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    return _decode(path / "run.json", dict[str, object]) if (path / "run.json").exists() else None
+
+
+def noise_of(path: Path) -> Noise | None:
+    """What `keep_noise` was given in this run folder; None where the run has not come so far.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    return _decode(path / _NOISE, dict[str, dict[str, dict[str, float]]]) if (path / _NOISE).exists() else None
 
 
 def unfinished(root: Path, digest: str) -> list[str]:
     """Ids of the unfinished runs of this plan that no process works on, newest first."""
-    return [path.name for path in filter(_is_unfinished, _newest_first(root)) if _head_digest(path) == digest and _is_free(path)]
+    return [path.name for path in filter(is_unfinished, newest_first(root)) if _head_digest(path) == digest and is_free(path)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,18 +305,24 @@ def _new_folder(root: Path, op: str) -> Path:
             return path
 
 
-def _newest_first(root: Path) -> list[Path]:
+def newest_first(root: Path) -> list[Path]:
     """The folders of all runs that have a plan. Their names begin with the second; within one, the file's time decides."""
     plans = [(plan.parent.name[:15], plan.stat().st_mtime_ns, plan.parent) for plan in (root / "runs").glob("*/plan.json")]
     return [path for *_, path in sorted(plans, reverse=True)]
 
 
-def _is_unfinished(path: Path) -> bool:
+def op_of(path: Path) -> str:
+    """The op of a run, by its name."""
+    return path.name[len("20260101-000000-") : -len("-0000")]
+
+
+def is_unfinished(path: Path) -> bool:
+    """Whether a run has not come to its end."""
     return not (path / "run.json").exists()
 
 
 def _find(root: Path, run_id: str) -> Path:
-    paths = {path.name: path for path in _newest_first(root)}
+    paths = {path.name: path for path in newest_first(root)}
     if run_id not in paths:
         near = difflib.get_close_matches(run_id, paths, n=3, cutoff=0.5)
         raise unknown("run", run_id, {*list(paths)[:_NEWEST], *near}, f"(in {root / 'runs'})")
@@ -268,13 +345,25 @@ def _hold(path: Path) -> filelock.BaseFileLock:
     return lock
 
 
-def _is_free(path: Path) -> bool:
+def is_free(path: Path) -> bool:
     """Whether no process works on the run (and one could)."""
+    with held(path) as mine:
+        return mine
+
+
+@contextlib.contextmanager
+def held(path: Path) -> Iterator[bool]:
+    """Keep others off a run; False where somebody works on it, or nobody can."""
+    lock = filelock.FileLock(path / "lock", timeout=0, thread_local=False)
     try:
-        with filelock.FileLock(path / "lock", timeout=0):
-            return True
+        lock.acquire()
     except OSError:  # a Timeout is one too
-        return False
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
 
 
 def _reopen(path: Path) -> RunFolder:

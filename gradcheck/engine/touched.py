@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import gradcheck
 from gradcheck._errors import UsageError
+from gradcheck._kernel import Kernel
 from gradcheck.engine.environment import lacking
 from gradcheck.engine.published import file_of
 from gradcheck.engine.target import SOURCES
@@ -57,7 +58,8 @@ def touched(suite: Suite, files: Collection[str], root: Path, config: Path | Non
     """
     changed = {path: (root / path).resolve() for path in sorted(files)}
     engine = {path: why for path, file in changed.items() if (why := _engine(file, root, config))}
-    found = {op: _of_op(suite, op, changed, root) for op in _ours(suite, root)}
+    claims = _claims(suite, root)
+    found = {op: _of_op(suite, op, changed, claims) for op in _ours(suite, root)}
     reasons = {op: [f"{path} {why}" for path, why in (*engine.items(), *one.why)] for op, one in found.items()}
     used = {*engine, *(path for one in found.values() for path in (*(path for path, _ in one.why), *one.bands))}
     return Touched(
@@ -85,7 +87,7 @@ class _Found:
     bands: list[str] = field(default_factory=list)
 
 
-def _of_op(suite: Suite, op: str, changed: dict[str, Path], root: Path) -> _Found:
+def _of_op(suite: Suite, op: str, changed: dict[str, Path], claims: _Claims) -> _Found:
     found = _Found()
     published = file_of(suite, op).resolve()
     for path, file in changed.items():
@@ -95,7 +97,7 @@ def _of_op(suite: Suite, op: str, changed: dict[str, Path], root: Path) -> _Foun
             found.why.append((path, _REFERENCE))
         if _of_mutants(file, op, suite, suite.homes[op].path):
             found.why.append((path, _MUTANTS))
-    for name, why, paths, own in _kernels(suite, op, changed, root):
+    for name, why, paths, own in _kernels(suite, op, changed, claims):
         found.why += [(path, why) for path in paths]
         found.sources |= dict.fromkeys(paths)
         found.kernels += [name] if own else []
@@ -152,7 +154,7 @@ def _private(file: Path, folder: Path) -> bool:
     return file.suffix not in DOCS and "__pycache__" not in inside and (inside[0].startswith("_") or len(inside) > 1)
 
 
-def _kernels(suite: Suite, op: str, changed: dict[str, Path], root: Path) -> Iterator[tuple[str, str, list[str], bool]]:
+def _kernels(suite: Suite, op: str, changed: dict[str, Path], claims: _Claims) -> Iterator[tuple[str, str, list[str], bool]]:
     """(kernel, why, changed files, whether they are of this very kernel) of each kernel of the op that the change touches."""
     home = suite.homes[op].path
     for kernel in suite.ops[op].kernels:
@@ -164,13 +166,13 @@ def _kernels(suite: Suite, op: str, changed: dict[str, Path], root: Path) -> Ite
             if gone or not lacking(kernel.requires):
                 yield kernel.name, f"is the kernel {kernel.name}, which cannot be found", gone, True
             continue
-        within = [path for path, file in changed.items() if _within(file, package.folder, loose=not package.name)]
-        module_file = package.folder / (f"{package.module.replace('.', '/')}.py" if package.module else "__init__.py")
-        own = {(package.folder / source).resolve() for source in kernel.sources} | {module_file.resolve()}
+        mine = claims[op, kernel.name].files
+        others = {file for one in claims.values() if one.folder == package.folder for file in one.files} - mine
+        within = [path for path, file in changed.items() if _within(file, package.folder, loose=not package.name) and file not in others]
+        own = _begun(kernel, package.folder, package.module)
         if within:
             yield kernel.name, f"is of the kernel {kernel.name}", within, any(changed[path] in own for path in within)
-        reach = _reach(package.folder, module_file, package.name, (root.resolve(), home))
-        further = [path for path, file in changed.items() if file in reach and path not in within]
+        further = [path for path, file in changed.items() if file in mine and path not in within]
         if further:
             yield kernel.name, f"is imported by the kernel {kernel.name}", further, False
 
@@ -185,11 +187,58 @@ def _within(file: Path, folder: Path, *, loose: bool) -> bool:
     return file.suffix in SOURCES and (file.parent == folder or (below / "__init__.py").is_file() or not below.exists())
 
 
-def _reach(folder: Path, module: Path, name: str, roots: Sequence[Path]) -> set[Path]:
-    """Files below the roots that the package, or a loose module, imports, or would if they were there; and what those import."""
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """The package of a kernel, and the files that it is made of: those in the package, and what they import from the repository."""
+
+    folder: Path
+    files: frozenset[Path]
+
+
+_Claims = Mapping[tuple[str, str], _Claim]
+"""By op and kernel. What no kernel of a package claims may be read by all of them."""
+
+
+def _claims(suite: Suite, root: Path) -> _Claims:
+    found = {}
+    for op, declared in suite.ops.items():
+        home = suite.homes[op].path
+        for kernel in declared.kernels:
+            try:
+                package = kernel_package(kernel.target, home)
+            except UsageError:
+                continue
+            folder, roots = package.folder, (root.resolve(), home)
+            files = _begun(kernel, folder, package.module) | ({folder / "__init__.py"} if package.name else set())
+            files |= _reach(folder, package.name, files, roots)
+            if package.name and any(_computes_imports(file) for file in files if file.is_relative_to(folder)):
+                files |= set(folder.rglob("*.py"))
+                files |= _reach(folder, package.name, files, roots)
+            found[op, kernel.name] = _Claim(folder, frozenset(files))
+    return found
+
+
+def _begun(kernel: Kernel, folder: Path, module: str) -> set[Path]:
+    """The files of a kernel that its declaration names: its module and its sources."""
+    return {(folder / name).resolve() for name in (f"{module.replace('.', '/')}.py" if module else "__init__.py", *kernel.sources)}
+
+
+def _computes_imports(file: Path) -> bool:
+    """Whether a module imports others by names that are worked out when it runs, so that its text does not say which."""
+    try:
+        tree = ast.parse(file.read_bytes() if file.suffix == ".py" else "")
+    except (OSError, SyntaxError, ValueError):
+        return False
+    called = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    names = {func.id if isinstance(func, ast.Name) else func.attr if isinstance(func, ast.Attribute) else "" for func in called}
+    return not names.isdisjoint({"import_module", "__import__", "exec", "run_path"})
+
+
+def _reach(folder: Path, name: str, files: Collection[Path], roots: Sequence[Path]) -> set[Path]:
+    """Files below the roots that these files of a package import, or would if they were there; and what those import."""
     top = folder.parents[len(name.split(".")) - 1] if name else folder
     bases = dict.fromkeys([*roots, *(root / "src" for root in roots), top])
-    todo = [*(folder.rglob("*.py") if name else [module])]
+    todo = [file for file in files if file.suffix == ".py"]
     seen: set[Path] = set()
     found = {parent / "__init__.py" for parent in folder.parents if parent != top and parent.is_relative_to(top)}  # imported on the way
     engine = Path(str(gradcheck.__file__)).resolve().parent

@@ -144,6 +144,17 @@ def test_what_is_not_compared_any_more_is_told_and_is_six(base):
     assert found.exit_code is ExitCode.INCONCLUSIVE
 
 
+@pytest.mark.parametrize("back", [False, True], ids=["newly wrong", "mended"])
+def test_of_a_kernel_that_is_wrong_only_its_error_is_compared(base, back):
+    """Its mutants are not run, so its defects, tolerances and separations are others, and that would be told for every gradient."""
+    good = replace(base, kills=(row(Outcome.KILLED), row(Outcome.KILLED, "n")))
+    bad = replace(base, verdicts=(verdict(Outcome.FAILED),), kills=(), bands=(band(defect=None, tolerance=9.0, measured=99.0), band("z")))
+    found = between(bad, good) if back else between(good, bad)
+    assert [(move.what, move.metric) for move in found.moved] == [("measured", "l2")]
+    assert found.worse == (() if back else ("kernel mlx newly fails, at 1 of its cases",))
+    assert found.exit_code is (ExitCode.OK if back else ExitCode.WRONG)
+
+
 def test_two_ops_and_two_kernels_cannot_be_compared(base):
     with pytest.raises(UsageError, match="of one op"):
         between(base, replace(base, op="other"))

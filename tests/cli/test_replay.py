@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from gradcheck import ExitCode, Outcome
@@ -164,7 +167,7 @@ def _function(code):
 def test_the_pytest_function_passes_for_a_right_kernel_and_fails_for_a_wrong_one(cli, toy, wrong):
     _function(cli("replay", CASE, "--kernel", KERNEL, "--pytest").out)()
     kernel = wrong("return G, da, dx", "return -G, da, dx")
-    with pytest.raises(AssertionError, match=r"wrong\.py.*differs.*d h"):
+    with pytest.raises(AssertionError, match=r"(?s)wrong\.py.*differs.*✗ d h"):
         _function(cli("replay", CASE, "--kernel", kernel, "--pytest").out)()
 
 
@@ -177,5 +180,19 @@ def test_the_pytest_function_of_a_mutant_fails_where_the_defect_is_not_seen(cli,
 
 def test_the_pytest_function_carries_every_choice():
     code = pytest_function(CASE, "a/b.py:f", mutant="toy/m", suites=("there",), forward_only=True)
-    for text in ("def test_m_in_b_f_is_seen():", 'kernel="a/b.py:f"', 'mutant="toy/m"', 'suites=["there"]', "forward_only=True"):
+    for text in ("def test_m_in_b_f_is_seen():", '"toy/m",\n        "a/b.py:f"', 'suites=["there"]', "forward_only=True"):
         assert text in code
+
+
+def test_the_pytest_function_uses_public_names_alone():
+    for mutant in ("", "toy/m"):
+        code = pytest_function(CASE, "a/b.py:f", mutant=mutant)
+        imported = [line for line in code.splitlines() if "import" in line]
+        assert imported == [f"from gradcheck.testing import {'assert_killed' if mutant else 'assert_grads'}"]
+
+
+def test_a_process_that_replays_a_wrong_kernel_exits_with_one(toy, wrong):
+    kernel = wrong("return G, da, dx", "return -G, da, dx")
+    args = [sys.executable, "-m", "gradcheck", "replay", CASE, "--kernel", kernel]
+    ran = subprocess.run(args, capture_output=True, text=True, check=False)
+    assert ran.returncode == ExitCode.WRONG, ran.stdout + ran.stderr

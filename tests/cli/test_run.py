@@ -41,6 +41,15 @@ def test_without_options_the_engine_chooses(cli, engine):
     assert engine.asked == [Request(op="x", checks="all")]
 
 
+def test_a_cluster_and_its_scheduler_reach_the_engine_and_a_scheduler_alone_is_refused(cli, engine):
+    cli("run", "--op", "x", "--engine", "dask", "--scheduler", "tcp://there:8786")
+    assert engine.asked == [Request("x", engine="dask", scheduler="tcp://there:8786")]
+    refused = cli("run", "--op", "x", "--scheduler", "tcp://there:8786")
+    assert refused.code == ExitCode.USAGE
+    assert "needs --engine dask" in refused.err
+    assert len(engine.asked) == 1
+
+
 def test_an_op_is_needed(cli, engine):
     result = cli("run")
     assert (result.code, engine.asked) == (ExitCode.USAGE, [])

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,12 @@ class Ran:
     @property
     def verdicts(self) -> list[dict[str, Any]]:
         return self.run["verdicts"]
+
+    def headline(self, kernel: str) -> str:
+        """What the first lines of the report say of a kernel."""
+        said = self.report.partition("FAIL ")[2].partition(" because ")[0]
+        (mine,) = (part for part in said.split("; ") if kernel in part)
+        return mine
 
     def outcomes(self, kernel: str = "") -> list[str]:
         return [v["outcome"] for v in self.verdicts if not kernel or v["item"]["kernel"] == kernel]
@@ -119,6 +126,22 @@ def here(tmp_path: Path, _truths: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 @pytest.fixture
+def second_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What failed is looked at again in this test, on however slow a machine. It takes longer than all else of a small run, so the others
+    do without.
+    """
+    from gradcheck.engine import secondlook
+
+    monkeypatch.setattr(secondlook, "nearest", partial(secondlook.nearest, seconds=200.0))
+
+
+@pytest.fixture(autouse=True)
+def _first_look_alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "second_look" not in request.fixturenames:
+        monkeypatch.setattr("gradcheck.engine.run._second_look", lambda *_: {})
+
+
+@pytest.fixture
 def cli(capfd: pytest.CaptureFixture[str], _truths: Path) -> Cli:
     """Run a command line as a shell would, in the working directory."""
 
@@ -137,6 +160,23 @@ def check(cli: Cli, _truths: Path) -> Cli:
     def call(target: object, *args: str) -> Ran:
         with filelock.FileLock(f"{_truths}.lock"):  # one process computes a truth, the others find it
             return cli("run", "--op", "ssm_scan", "--kernel", str(target), "--json", *args)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def _runs() -> dict[tuple[object, ...], Ran]:
+    return {}
+
+
+@pytest.fixture
+def once(check: Cli, _runs: dict[tuple[object, ...], Ran]) -> Cli:
+    """As `check`, of runs that several tests look at: the first of them makes it."""
+
+    def call(*args: object) -> Ran:
+        if args not in _runs:
+            _runs[args] = check(*args)
+        return _runs[args]
 
     return call
 

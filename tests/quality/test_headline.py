@@ -74,3 +74,20 @@ def test_with_json_an_error_leaves_stdout_empty(here):
     done = shell(here, "run", "--op", "ssm_scn", "--json")
     assert (done.code, done.out) == (ExitCode.USAGE, "")
     assert "did you mean 'ssm_scan'?" in done.err
+
+
+def test_what_failed_is_looked_at_again_and_the_headline_says_what_it_is(check, second_look):
+    known, unknown, poor = (
+        f"{STRANGERS / name}" for name in ("planted.py:drop_dA_path", "planted.py:even_steps", "cumulative_sums.py:scan")
+    )
+    ran = check(known, "--kernel", unknown, "--kernel", poor, "--cases", "4", "--jobs", "1", "--checks", "none")
+    assert ran.code == ExitCode.WRONG
+    assert "is wrong in d dt" in ran.headline(known)
+    assert "is wrong in d x" in ran.headline(unknown)
+    assert " is numerically poor in " in ran.headline(poor)
+    notes = {kernel: [note for note in ran.run["notes"] if note.startswith(kernel)] for kernel in (known, unknown, poor)}
+    assert notes[known][0].startswith(f"{known} looks most like mutant `drop_dA_path` (cosine 1.000): d(dt) loses ")
+    assert re.fullmatch(rf"{re.escape(unknown)} looks like no known mutant: the nearest is `\w+` \(cosine 0\.\d\d\)", *notes[unknown])
+    assert "is numerically poor: " in notes[poor][0]
+    assert "and yet is rounding" in notes[poor][0]
+    assert {v["outcome"] for v in ran.verdicts if v["cause"] in {"mistake", "rounding"}} == {"FAILED"}  # no word makes a pass of it

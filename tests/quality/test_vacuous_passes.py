@@ -128,7 +128,6 @@ def test_the_right_kernel_among_them_passes(wrong):
 @pytest.mark.parametrize(
     "selection",
     [
-        ("--cases", "0"),
         ("--cases", f"{CASES[0]}", "--regime", "forgetful"),
         ("--cases", f"{CASES[0]}", "--dtype", "f16"),
         ("--dtype", "bf16"),  # which the kernel does not claim

@@ -123,6 +123,16 @@ def test_each_form_of_a_defect_has_a_row_of_its_own():
     assert {row.diff for row in found.values()} == {"diff"}
 
 
+def test_a_row_has_the_margin_of_each_quantity_over_all_its_cases():
+    def both(x, a):
+        return measurement("d x", x, diluted={"last step": x}), measurement("d A", a, diluted={"last step": a})
+
+    found = rows([evidence(*both(40.0, 1.0), mutant="m"), evidence(*both(2.0, None), mutant="m", seed=1)], [mutant()])
+    assert found["full"].margins == {"d x": 10.0, "d A": None}
+    assert found["last step"].margins == {"d x": 10.0, "d A": None}
+    assert (found["full"].margin, found["full"].quantity) == (None, "d A")
+
+
 def test_a_gradient_without_such_an_axis_has_no_diluted_row_and_outputs_are_not_diluted():
     one = measurement(size=40.0, diluted={"one head": 8.0})
     assert set(rows([evidence(one, measurement("y", diluted={"last step": 99.0}), mutant="m")], [mutant()])) == {"full", "one head"}

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradcheck import Case, Kernel, Regime, WorkItem
+from gradcheck import F64, Case, Kernel, Regime, WorkItem, op
 from gradcheck.calibrate.noise import noise_table, tolerances
 from gradcheck.engine import conditioning
 from gradcheck.engine.conditioning import REPEATS, Ask, look
 from gradcheck.engine.execute import Job, op_of, source_of
 from gradcheck.engine.truth import know
+from gradcheck.math import sigmoid
 
 STRANGERS = Path(__file__).parents[2] / "testdata" / "strangers"
 TYPICAL = "ssm_scan/B2,T19,H4,G2,P3,N5,mamba2/f32/typical/0"
@@ -52,7 +53,7 @@ def looked(monkeypatch, op, kernel, case, limits):
     name = kernel if isinstance(kernel, str) else "mine:mine"
     if name != kernel:
         monkeypatch.setattr("gradcheck.engine.execute.kernel_of", lambda _: kernel)
-    return look(Ask(Job(WorkItem("ssm_scan", name, case), SOURCE, Kernel(name, name), tolerances=limits), "f32"))
+    return look(Ask(Job(WorkItem(op.name, name, case), SOURCE, Kernel(name, name), tolerances=limits), "f32"))
 
 
 def stranger(name):
@@ -123,6 +124,74 @@ def test_a_mistake_does_not_hide_behind_an_ill_conditioned_case(monkeypatch, ste
     found = looked(monkeypatch, steep_op, Scaled(), STEEP, limits)
     assert found is not None
     assert found.kind == "mistake" if part > 1e-4 else found.kind != "ill-conditioned"
+
+
+@op(
+    source="a gate as every recurrent layer has one",
+    inputs={"h": "B D", "x": "B T D", "g": "B T D"},
+    outputs={"y": "B T D", "h_T": "B D"},
+    state="h",
+    terms="B D",
+    linear="h x",
+    dims={"B": (1, 2), "T": (1, 5), "D": (1, 3)},
+    regimes={
+        "saturated": lambda rng, shapes: {n: rng.uniform(-1, 1, s) for n, s in shapes.items()} | {"g": rng.uniform(8, 12, shapes["g"])}
+    },
+    kernels=[],
+)
+def gate_scan(h: F64, x: F64, g: F64) -> tuple[F64, tuple[F64, ...]]:
+    """h_t = sigmoid(g_t) h_{t-1} + x_t and y_t = h_t."""
+    h = sigmoid(g) * h + x
+    return h, (h,)
+
+
+class Gated:
+    """Float32 NumPy, with a slope of the sigmoid to be said."""
+
+    arrays = "numpy"
+
+    def __init__(self, slope):
+        self.slope = slope
+
+    def states(self, h, x, g):
+        states = [h]
+        for t in range(x.shape[1]):
+            states.append(states[-1] / (1 + np.exp(-g[:, t])) + x[:, t])
+        return np.stack(states, axis=1)
+
+    def forward(self, h, x, g):
+        states = self.states(h, x, g)
+        return states[:, 1:].copy(), states[:, -1].copy()
+
+    def vjp(self, inputs, cotangents):
+        h, x, g = inputs
+        states, (dy, G), dx, dg = self.states(h, x, g), cotangents, np.empty_like(x), np.empty_like(g)
+        for t in reversed(range(x.shape[1])):
+            G = G + dy[:, t]
+            dx[:, t], dg[:, t] = G, G * states[:, t] * self.slope(g[:, t])
+            G = G / (1 + np.exp(-g[:, t]))
+        return G, dx, dg
+
+
+def as_mlx_has_it(g):
+    s = 1 / (1 + np.exp(-g))
+    return s * (1 - s)
+
+
+@pytest.mark.parametrize(
+    "slope, kind",
+    [
+        (lambda g: 1 / ((1 + np.exp(-g)) * (1 + np.exp(g))), None),
+        (as_mlx_has_it, "rounding"),
+        (lambda g: 1 / (1 + np.exp(-g)), "mistake"),
+        (lambda g: np.float32(1.01) * as_mlx_has_it(g), "mistake"),
+    ],
+    ids=["right", "s (1 - s)", "forgotten", "one per cent too large"],
+)
+def test_where_a_gate_saturates_a_slope_that_cancels_is_poor_and_a_wrong_one_wrong(monkeypatch, slope, kind):
+    case, gates = "gate_scan/B2,T5,D3/f32/saturated/0", replace(gate_scan, file=__file__)
+    found = looked(monkeypatch, gates, Gated(slope), case, noise_at(gates, case, case.replace("/0", "/1")))
+    assert (found and found.kind) == kind
 
 
 def test_a_kernel_that_does_not_repeat_itself_is_not_excused(monkeypatch, steep_op, numpy_scan):

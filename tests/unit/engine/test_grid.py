@@ -143,7 +143,14 @@ def test_a_group_that_no_longer_divides_takes_the_largest_size_that_does() -> No
         ({"dims": "G4,H6"}, "G4 does not divide H6"),
         ({"dtypes": ["f23"]}, "did you mean 'f32'"),
         ({"regimes": ["long-memry"]}, "did you mean 'long-memory'"),
-        ({"cases": ["12", "13"]}, "has 1 parts"),
+        ({"cases": ["12", "13"]}, "12, 13 is no number of cases"),
+        ({"cases": ["0"]}, "0 is no number of cases: give one whole number from 1, or ids"),
+        ({"cases": ["-3"]}, "-3 is no number of cases"),
+        ({"cases": ["1.5"]}, "1.5 is no number of cases"),
+        ({"cases": ["12 of them"]}, "has 1 parts"),
+        ({"dims": "T1000000000,B2"}, "would have .* elements, and 2,147,483,647 is what a 32-bit index counts; choose smaller sizes"),
+        ({"dims": "T99999999999999999999"}, "elements"),
+        ({"cases": ["ssm/B2,T999999999,H4,P8,N16,G2,mamba2/f32/ordinary/7"]}, "y would have 63,999,999,936 elements"),
         ({"cases": ["ssm/B2,T5,H4,P8,N16,G2,mamba2/f32/ordinary/7"], "dims": "T1"}, "leave out the dims"),
         ({"cases": ["wkv7/B2,T5,H4,P8,N16,G2,mamba2/f32/ordinary/7"]}, "wkv7"),
         ({"cases": ["ssm/B2,T5,H4,P8,N16,G2/f32/ordinary/7"]}, "names no variant; known: mamba1, mamba2"),
@@ -177,4 +184,3 @@ def test_a_number_of_cases_is_the_first_of_each_variant_and_they_are_spread() ->
     assert len({case.regime for case in first}) == 6
     assert {case.objective for case in first} == set(OBJECTIVES)
     assert {case.dtype for case in first} == {"f32", "bf16"}
-    assert select(SCAN, GRID, cases=["0"]) == ()

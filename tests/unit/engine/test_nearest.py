@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +11,9 @@ import pytest
 
 from gradcheck import Case, Kernel, WorkItem
 from gradcheck.engine.execute import Job, job_of, source_of
-from gradcheck.engine.nearest import ALIKE, Trial, alike, best, compare, cosine, errors_of, keep, nearest
+from gradcheck.engine.nearest import ALIKE, Keep, Trial, alike, best, compare, cosine, errors_of, keep, nearest
 from gradcheck.engine.plan import Request, make_plan
-from gradcheck.process import GIB, Limits
+from gradcheck.process import GIB, Limits, Standing
 from gradcheck.suite import load
 
 STRANGERS = Path(__file__).parents[2] / "testdata" / "strangers"
@@ -48,7 +50,7 @@ def like(target, branch, reference, scratch):
     """The nearest mutant, worked out in this process."""
     cases = (CASE.format(branch), OTHER.format(branch))
     file = scratch / f"{target}-{branch}.pickle"
-    keep(suspect(target, cases[0]), cases, file)
+    keep(Keep(suspect(target, cases[0]), cases, str(file)))
     known = mutants(reference, branch)
     source = source_of((), Path.cwd())
     jobs = {n: job_of(reference, WorkItem("ssm_scan", "mlx", cases[0], n), source, scratch) for n in ("", *known)}
@@ -67,13 +69,16 @@ def test_a_known_mistake_in_other_code_is_named(name, branch, reference, scratch
 
 
 @pytest.mark.parametrize("target", ["planted:even_steps", "planted:one_state", "later_batch_rows_wrong", "last_token_wrong"])
-def test_a_mistake_that_no_mutant_makes_is_like_none(target, reference, scratch):
-    assert like(target, "mamba2", reference, scratch) is None
+def test_of_a_mistake_that_no_mutant_makes_it_is_said_how_far_the_nearest_is(target, reference, scratch):
+    found = like(target, "mamba2", reference, scratch)
+    assert not found.close
+    assert re.fullmatch(r"looks like no known mutant: the nearest is `\w+` \(cosine 0\.\d\d\)", str(found))
 
 
 @pytest.mark.parametrize("target", ["autodiff", "other_order"])
 def test_the_rounding_of_a_right_kernel_is_like_no_mutant(target, reference, scratch):
-    assert like(target, "mamba2", reference, scratch) is None
+    found = like(target, "mamba2", reference, scratch)
+    assert found is None or not found.close
 
 
 def test_two_different_mutants_do_not_look_alike(reference, scratch):
@@ -97,13 +102,13 @@ def test_two_different_mutants_do_not_look_alike(reference, scratch):
 def test_what_is_named_is_bounded_in_time_and_says_what_was_tried(reference, scratch):
     case = CASE.format("mamba2")
     file = scratch / "bounded.pickle"
-    keep(suspect("planted:drop_dA_path", case), [case], file)
-    options = {"jobs": 2, "limits": Limits(60.0, 8 * GIB), "scratch": scratch}
-    whole = nearest(file, (case,), reference, source_of((), Path.cwd()), **options)
+    keep(Keep(suspect("planted:drop_dA_path", case), (case,), str(file)))
+    with closing(Standing(Limits(60.0, 8 * GIB), scratch)) as worker:
+        whole = nearest(file, (case,), reference, source_of((), Path.cwd()), worker=worker, scratch=scratch)
+        cut = nearest(file, (case,), reference, source_of((), Path.cwd()), worker=worker, scratch=scratch, seconds=0.0)
     assert whole is not None
     assert whole.mutants == ("drop_dA_path",)
     assert whole.tried == whole.known > 40
-    cut = nearest(file, (case,), reference, source_of((), Path.cwd()), seconds=0.0, **options)
     assert cut is None or f"; 1 of {whole.known} mutants were tried" in str(cut)
 
 
@@ -112,8 +117,11 @@ def test_mutants_that_cannot_be_told_apart_are_named_together_unless_one_has_the
     assert best({"drop": (0.9999, 1.0), "subtract": (0.99991, 0.5), "far": (0.9, 1.0)}, why).mutants == ("drop",)
     found = best({"drop": (0.9999, 3.0), "subtract": (0.99991, 1.5), "far": (0.9, 1.0)}, why)
     assert str(found) == "looks most like mutant `subtract` or `drop` (cosine 1.000, 1.5 times its size): it is subtracted"
-    assert best({"far": (ALIKE - 1e-6, 1.0)}, why) is None
+    far = best({"far": (0.412, 1.0), "drop": (-0.9, 1.0)}, why)
+    assert str(far) == "looks like no known mutant: the nearest is `far` (cosine 0.41; 2 of 3 mutants were tried)"
+    assert not best({"far": (ALIKE - 1e-6, 1.0)}, why).close
     assert best({"far": (np.nan, 1.0)}, why) is None
+    assert best({"far": (-1.0, 1.0)}, why) is None
     assert best({}, why) is None
 
 

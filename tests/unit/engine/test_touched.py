@@ -211,3 +211,39 @@ def test_a_kernel_that_is_gone_selects_its_op(tree: Path):
     (tree / "k" / "one" / "scan.py").unlink()
     (tree / "k" / "one" / "__init__.py").unlink()
     assert list(touched(load(), ["k/one/scan.py"], tree, None).ops) == ["one"]
+
+
+SHARED = """
+from gradcheck import Kernel, op
+from ._draw import draw
+@op(source="x", inputs={"h": "B", "x": "B T"}, outputs={"y": "B T", "h_T": "B"}, state="h", terms="B", linear="h x",
+    dims={"B": (1, 2), "T": (1, 5)}, regimes={"draw": draw}, kernels=[Kernel("plain", "k.one.wrapped:f", sources=("wrapped.py",))])
+def three(h, x):
+    "h_t = h + x."
+    return h + x, (h + x,)
+"""
+
+
+@pytest.mark.parametrize(
+    "file, ops",
+    [
+        ("k/one/wrapped.py", ["three"]),  # of the one alone, though it lies in a package of both
+        ("k/one/late.py", ["three"]),
+        ("k/one/scan.py", ["one", "three"]),  # which the wrapper imports
+        ("k/one/back.metal", ["one", "three"]),  # nobody says whose it is
+        ("k/one/__init__.py", ["one", "three"]),
+        ("k/near.py", ["one", "three"]),
+    ],
+)
+def test_of_two_ops_in_one_package_the_one_that_reads_a_file_is_selected(tree: Path, file: str, ops: list[str]):
+    (tree / "oracles" / "three.py").write_text(SHARED)
+    (tree / "k" / "one" / "wrapped.py").write_text("from .scan import f\ndef g():\n    from . import late\n")
+    (tree / "k" / "one" / "late.py").write_text("")
+    assert sorted(touched(load(), [file], tree, None).ops) == ops
+
+
+def test_a_module_that_works_out_what_it_imports_may_read_all_of_its_package(tree: Path):
+    (tree / "oracles" / "three.py").write_text(SHARED)
+    (tree / "k" / "one" / "wrapped.py").write_text("from importlib import import_module\nf = import_module('.' + 'scan', __package__).f\n")
+    assert sorted(touched(load(), ["k/one/scan.py"], tree, None).ops) == ["one", "three"]
+    assert list(touched(load(), ["k/one/wrapped.py"], tree, None).ops) == ["three"]

@@ -8,6 +8,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,11 +19,26 @@ from typing import Any
 import numpy as np
 
 import gradcheck
+from gradcheck.metal import compile as compile_
+from gradcheck.metal.errors import NoCompilerError
+from gradcheck.metal.toolchain import Toolchain, find
 
 METAL = Path(str(gradcheck.__file__)).parent / "metal"  # of the checkout, or what the wheel carries
 COMPILER = next(
     (path for name in ("clang++-19", "clang++-18", "clang++", "clang++-17", "clang++-16") if (path := shutil.which(name))), None
 )
+
+
+def _zig() -> Toolchain | None:
+    """Where there is no clang, as in CI: the compiler of the wheel."""
+    try:
+        found = find() if COMPILER is None and sys.platform == "linux" else None
+    except NoCompilerError:
+        return None
+    return found if found is not None and found.kind == "zig" else None
+
+
+ZIG = _zig()
 KERNEL_FLAGS = [
     "-std=c++17",
     "-fPIC",
@@ -220,7 +236,7 @@ def _built(source: Path) -> Path:
     ]
     text = (
         b"".join(path.read_bytes() for path in parts if path.suffix != ".pyc")
-        + " ".join([*KERNEL_FLAGS, *CHECKED_FLAGS, str(COMPILER)]).encode()
+        + " ".join([*KERNEL_FLAGS, *CHECKED_FLAGS, str(COMPILER or ZIG)]).encode()
     )
     folder = Path(tempfile.gettempdir()) / f"gradcheck-machine-{os.getuid()}-{hashlib.sha256(text).hexdigest()[:16]}"
     if folder.is_dir():
@@ -229,6 +245,18 @@ def _built(source: Path) -> Path:
     include = ["-I", str(METAL / "include")]
     runtime = sorted(str(path) for path in (METAL / "runtime").glob("*.cpp"))
     march = ["-march=x86-64-v3"] if platform.machine() == "x86_64" else []
+    for command in _with_clang(source, include, runtime, march) if ZIG is None else _with_zig(source, include, march, work):
+        done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    try:
+        work.rename(folder)
+    except OSError:  # another process was first
+        shutil.rmtree(work)
+    return folder
+
+
+def _with_clang(source: Path, include: list[str], runtime: list[str], march: list[str]) -> list[list[str]]:
+    """What compiles the runtime, with every warning an error, and the two libraries of kernels beside it."""
     beside = ["runtime.so", "-Wl,-rpath,$ORIGIN"]
     commands = [
         [
@@ -252,14 +280,21 @@ def _built(source: Path) -> Path:
         [*march, *KERNEL_FLAGS, *CHECKED_FLAGS, *include, "-c", str(source), "-o", "checked.o"],
         ["-shared", "checked.o", *beside, "-o", "checked.so"],  # linked apart, so that no sanitizer's runtime comes with it
     ]
-    for command in commands:
-        done = subprocess.run([str(COMPILER), *command], cwd=work, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-    try:
-        work.rename(folder)
-    except OSError:  # another process was first
-        shutil.rmtree(work)
-    return folder
+    return [[str(COMPILER), *command] for command in commands]
+
+
+def _with_zig(source: Path, include: list[str], march: list[str], work: Path) -> list[list[str]]:
+    """As `_with_clang`, of the runtime that zig makes for users: its driver needs more to make a library of it than a line of flags."""
+    assert ZIG is not None
+    shutil.copy(compile_.runtime(ZIG), work / "runtime.so")
+    link = [*ZIG.linker, "-shared", "-rpath", "$ORIGIN", "--no-as-needed"]
+    commands = []
+    for name, flags in {"plain": ["-O2", *KERNEL_FLAGS], "checked": [*KERNEL_FLAGS, *CHECKED_FLAGS]}.items():
+        commands += [
+            [*ZIG.compiler, *march, *flags, *include, "-c", str(source), "-o", f"{name}.o"],
+            [*link, f"{name}.o", "runtime.so", "-o", f"{name}.so"],
+        ]
+    return commands
 
 
 def _mapped(library: str) -> tuple[int, int]:

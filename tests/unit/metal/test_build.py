@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gradcheck.metal import CompileError, MetalError, NoCompilerError, build, cache, toolchain
+from gradcheck.metal import CompileError, MetalError, NoCompilerError, build, cache, launch, toolchain
 from gradcheck.metal import compile as compiler
 from gradcheck.metal.compile import Options
 from gradcheck.metal.lines import line_table
@@ -291,6 +291,38 @@ def test_code_is_not_loaded_from_where_others_can_write(tmp_path: Path, monkeypa
         cache.folder()
     (tmp_path / "metal").chmod(0o700)
     assert cache.folder() == tmp_path / "metal"
+
+
+@pytest.mark.parametrize("mode, says", [(0o702, "can be written by everybody"), (0o720, "can be written by group"), (0o1702, "everybody")])
+def test_a_library_that_others_can_write_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, says: str):
+    monkeypatch.setattr("os.getegid", lambda: tmp_path.stat().st_gid + 1)  # else the group is this user's own
+    monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: pytest.fail("it was executed"))
+    library = tmp_path / "kernel.so"
+    library.write_bytes(b"")
+    if tmp_path.stat().st_gid == 0:
+        os.chown(library, -1, 4242)
+    library.chmod(mode)
+    with pytest.raises(MetalError, match=f"{library} is not loaded: it .*{says}.*gradcheck cache clear metal"):
+        launch._load(str(library))
+
+
+def test_a_library_of_another_user_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    library = tmp_path / "kernel.so"
+    library.write_bytes(b"")
+    monkeypatch.setattr("os.geteuid", lambda: 4242)
+    monkeypatch.setattr("gradcheck.metal.cache._ROOT", 4243)
+    with pytest.raises(MetalError, match=f"{library} is not loaded: it belongs to user {os.stat(library).st_uid}"):
+        launch._load(str(library))
+
+
+def test_a_library_that_is_not_whole_is_compiled_anew():
+    made = build.build(job("out[0] = 3;"), PLAIN)
+    whole = made.library.read_bytes()
+    made.library.write_bytes(whole[: len(whole) // 2])
+    again = build.build(job("out[0] = 3;"), PLAIN)
+    assert len(again.library.read_bytes()) == len(whole)
+    launch._load(str(compiler.runtime(toolchain.find())))
+    launch._load(str(again.library))
 
 
 def test_a_cache_that_cannot_be_made_is_replaced_by_a_private_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

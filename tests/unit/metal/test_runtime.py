@@ -14,7 +14,7 @@ sys.path.insert(0, str(HERE))
 
 import machine as m  # type: ignore[import-not-found] # noqa: E402 - found by the line above
 
-pytestmark = pytest.mark.skipif(m.COMPILER is None, reason="no clang++ on PATH")
+pytestmark = pytest.mark.skipif(m.COMPILER is None and m.ZIG is None, reason="neither clang++ on PATH nor zig")
 
 LANE = np.arange(32)
 EVERY_WAY = [

@@ -15,7 +15,7 @@ sys.path.insert(0, str(HERE))
 import machine as m  # type: ignore[import-not-found] # noqa: E402 - found by the line above
 from machine import Kind  # type: ignore[import-not-found] # noqa: E402
 
-pytestmark = pytest.mark.skipif(m.COMPILER is None, reason="no clang++ on PATH")
+pytestmark = pytest.mark.skipif(m.COMPILER is None and m.ZIG is None, reason="neither clang++ on PATH nor zig")
 
 SOURCE = HERE / "runtime_kernels.cpp"
 X = (np.arange(256) % 7 + 1).astype(np.float32)
