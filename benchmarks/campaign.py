@@ -16,6 +16,8 @@ from _table import Row, show
 
 from gradcheck import Evidence, Measurement, WorkItem
 from gradcheck.engine import run as engine
+from gradcheck.engine import stages
+from gradcheck.engine.execute import Job
 from gradcheck.engine.plan import Request
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -61,11 +63,11 @@ def campaign(items: int) -> str:
     suite(items)
     noise = {name: dict.fromkeys(METRICS, 1.0) for name in QUANTITIES}
 
-    def evidences(_: object, jobs: Iterator[engine.Job], **__: object) -> Iterator[Evidence]:
+    def evidences(_: object, jobs: Iterator[Job], **__: object) -> Iterator[Evidence]:
         return (answer(job.item) for job in jobs)
 
-    engine.evidences = evidences  # type: ignore[assignment]
-    engine.prepare_all = lambda _, cases, *__, **___: {case: {"f32": noise} for case in cases}  # type: ignore[assignment]
+    stages.evidences = evidences  # type: ignore[assignment]
+    stages.prepare_all = lambda _, cases, *__, **___: {case: {"f32": noise} for case in cases}  # type: ignore[assignment]
     asked = Request("leaky_scan", kernels=("plain",), mutants="all", checks="none", dtypes=("f32",), matrix=True, jobs=1)
     done = engine.run(asked, folder=FOLDER, tell=lambda _: None)
     assert done.done == done.planned >= items * 0.9, done.reasons

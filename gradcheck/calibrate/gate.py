@@ -10,7 +10,7 @@ from gradcheck.calibrate.bands import ROOM, unseparated
 _BAD = frozenset({Outcome.FAILED, Outcome.CRASHED})
 
 
-def gate(
+def gate(  # noqa: PLR0913 - all that a verdict may hang on
     verdicts: Sequence[Verdict],
     kills: Sequence[MutantVerdict],
     bands: Sequence[Band],

@@ -14,7 +14,7 @@ from gradcheck.cli.output import coloured, printable
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from gradcheck.engine.run import Progress
+    from gradcheck.engine.progress import Progress
 
 Tell = Callable[["Progress"], None]
 

@@ -14,8 +14,9 @@ from gradcheck.calibrate.noise import FACTOR, Table, noise_table
 from gradcheck.calibrate.published import Published, Trial, joined, merged, pooled, ratio, total
 from gradcheck.engine.assemble import carried
 from gradcheck.engine.plan import Request, make_plan
+from gradcheck.engine.progress import Tell
 from gradcheck.engine.published import read_published
-from gradcheck.engine.run import Tell, run
+from gradcheck.engine.run import run
 from gradcheck.engine.truth import cases_of, lookup, sources_of
 from gradcheck.suite import Suite, find_op, load
 

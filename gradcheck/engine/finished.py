@@ -9,7 +9,8 @@ import msgspec
 
 from gradcheck._errors import UsageError
 from gradcheck._verdict import Run
-from gradcheck.engine import store
+from gradcheck.engine import folders, store
+from gradcheck.engine.files import StoreError
 
 
 def read_run(folder: Path, run_id: str | None = None) -> Run:
@@ -29,7 +30,7 @@ def read_run(folder: Path, run_id: str | None = None) -> Run:
 def is_unfinished(folder: Path, run_id: str) -> bool:
     """Whether there is such a run, and it has not come to its end."""
     path = folder / "runs" / run_id
-    return (path / "plan.json").is_file() and store.is_unfinished(path)
+    return (path / "plan.json").is_file() and folders.is_unfinished(path)
 
 
 def finished_run(path: Path) -> Run | None:
@@ -47,7 +48,7 @@ def _run_of(summary: Mapping[str, object], path: Path) -> Run:
     try:
         return msgspec.convert(summary, Run)
     except msgspec.ValidationError as error:
-        raise store.StoreError(f"{path} is not a run as this gradcheck writes it ({error}): run it anew") from error
+        raise StoreError(f"{path} is not a run as this gradcheck writes it ({error}): run it anew") from error
 
 
 def newest(folder: Path) -> str:

@@ -21,7 +21,8 @@ from gradcheck.engine.gate_stale import Stale, stale_of
 from gradcheck.engine.gate_terms import Terms, terms
 from gradcheck.engine.gate_weaker import Weaker, weaker
 from gradcheck.engine.plan import Request
-from gradcheck.engine.run import Tell, run
+from gradcheck.engine.progress import Tell
+from gradcheck.engine.run import run
 from gradcheck.engine.touched import Touched, everything, touched
 from gradcheck.suite import Config, Gate, load, parse_config, read_config
 

@@ -20,8 +20,10 @@ from gradcheck.calibrate.published import pooled
 from gradcheck.engine import store
 from gradcheck.engine.assemble import carried, due
 from gradcheck.engine.journal import Record
+from gradcheck.engine.manifest import planned, published_for
 from gradcheck.engine.plan import Plan, Request
-from gradcheck.engine.run import Tell, planned, published_for, resume
+from gradcheck.engine.progress import Tell
+from gradcheck.engine.run import resume
 from gradcheck.engine.shard import parse_shard, share, shares
 from gradcheck.engine.store import Manifest, Noise, Stored
 from gradcheck.suite import Suite, load

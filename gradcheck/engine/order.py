@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from gradcheck.engine import store
+from gradcheck.engine import folders
 from gradcheck.engine.journal import scan_outcomes
 
 LEAST = 1e-3
@@ -18,8 +18,8 @@ LEAST = 1e-3
 
 def kill_rates(root: Path, op: str) -> Mapping[str, float]:
     """Case to mutants seen there per second, in the newest finished run of the op that had any; empty where there is none."""
-    for path in store.newest_first(root):
-        if store.op_of(path) != op or store.is_unfinished(path):
+    for path in folders.newest_first(root):
+        if folders.op_of(path) != op or folders.is_unfinished(path):
             continue
         kills: Counter[str] = Counter()
         seconds: Counter[str] = Counter()

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from gradcheck._files import size_of
-from gradcheck.engine import store
+from gradcheck.engine import folders
 
 _STAMP = "%Y%m%d-%H%M%S"
 
@@ -45,12 +45,12 @@ def old_runs(
         return []
     latest = None if older_than is None else (now or datetime.now(UTC)) - timedelta(days=older_than)
     found, kept = [], 0
-    for path in store.newest_first(root):
-        finished = not store.is_unfinished(path)
+    for path in folders.newest_first(root):
+        finished = not folders.is_unfinished(path)
         if not finished and not unfinished:
             continue
         kept += finished
-        if (keep is None or kept > keep or not finished) and (latest is None or _began(path) < latest) and store.is_free(path):
+        if (keep is None or kept > keep or not finished) and (latest is None or _began(path) < latest) and folders.is_free(path):
             found.append(Old(path, finished, size_of(path)))
     return found
 
@@ -59,7 +59,7 @@ def remove(runs: Collection[Old]) -> list[Old]:
     """Take these runs away; those that could be. One that somebody has begun to work on since stays."""
     gone = []
     for run in runs:
-        with store.held(run.path) as mine:
+        with folders.held(run.path) as mine:
             if mine:
                 (run.path / "plan.json").unlink(missing_ok=True)  # first: half a run is none
                 shutil.rmtree(run.path, ignore_errors=True)

@@ -22,8 +22,8 @@ from gradcheck.engine.environment import environment
 from gradcheck.engine.execute import job_of, source_of
 from gradcheck.engine.plan import Plan, Request, Subject, make_plan
 from gradcheck.engine.probe import probe_strangers
+from gradcheck.engine.progress import Progress
 from gradcheck.engine.published import file_of
-from gradcheck.engine.run import Progress
 from gradcheck.engine.selfrows import SelfRow, Separation, gate, rows, separations
 from gradcheck.engine.selfwork import SelfEvidence, SelfJob, measure_self
 from gradcheck.numerics.selfdiff import STENCILS

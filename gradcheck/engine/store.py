@@ -10,28 +10,22 @@ lock, pid        held by, and naming, the process that works on the run
 
 from __future__ import annotations
 
-import contextlib
-import difflib
-import errno
 import hashlib
-import os
-import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Self
 
 import filelock
 import msgspec
 
-from gradcheck._errors import GradcheckError, UsageError, unknown
+from gradcheck._errors import UsageError
 from gradcheck._verdict import Evidence, WorkItem
+from gradcheck.engine.files import StoreError, decode, trouble, write_json
+from gradcheck.engine.folders import BusyError, find, hold, is_free, is_unfinished, new_folder, newest_first
 from gradcheck.engine.journal import Journal, Record, open_journal, read_journal, scan_journal
 from gradcheck.engine.ledger import Ledger
-
-T = TypeVar("T")
 
 Noise = Mapping[str, Mapping[str, Mapping[str, float]]]
 """dtype and carried dtype (`f32/f32`) to quantity to metric to noise."""
@@ -39,19 +33,7 @@ Noise = Mapping[str, Mapping[str, Mapping[str, float]]]
 FORMAT = 1
 """Of plan.json and verdicts.jsonl."""
 
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
-"""Errors of a file system that takes no more: nobody's bug."""
-
-_NEWEST = 10
 _VERDICTS, _NOISE = "verdicts.jsonl", "noise.json"
-
-
-class StoreError(GradcheckError):
-    """A run folder that cannot be read or written: disk full, read-only, damaged, of another version."""
-
-
-class _BusyError(UsageError):
-    """Another process works on the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +110,7 @@ class RunFolder:
         Raises:
             StoreError: it could not be written. All before it is kept, and the run can be resumed.
         """
-        with _trouble(self._verdicts, f"the result of {evidence.item.id!r} is not saved, all before it are; {self._next}"):
+        with trouble(self._verdicts, f"the result of {evidence.item.id!r} is not saved, all before it are; {self._next}"):
             return self._journal.append(Record(str(outcome), evidence))
 
     def ledger(self) -> tuple[Ledger, tuple[str, ...]]:
@@ -138,7 +120,7 @@ class RunFolder:
             StoreError: it cannot be read.
         """
         found, damage = Ledger(self.plan.items, self._read), []
-        with _trouble(self._verdicts, f"make it readable; {self._next}"):
+        with trouble(self._verdicts, f"make it readable; {self._next}"):
             for place, item in scan_journal(self._verdicts):
                 if isinstance(item, str):
                     damage.append(item)
@@ -158,8 +140,8 @@ class RunFolder:
         Raises:
             StoreError: it could not be written.
         """
-        with _trouble(self.path / _NOISE, f"make room or make it writable; {self._next}"):
-            _write_json(self.path / _NOISE, noise)
+        with trouble(self.path / _NOISE, f"make room or make it writable; {self._next}"):
+            write_json(self.path / _NOISE, noise)
 
     def finish(self, summary: Mapping[str, object]) -> None:
         """Write the summary, which says that nothing is left to do. An interrupted run has none, so that it can be resumed.
@@ -167,9 +149,9 @@ class RunFolder:
         Raises:
             StoreError: it could not be written. The verdicts are kept.
         """
-        with _trouble(self.path / "run.json", f"the verdicts are saved; {self._next}"):
+        with trouble(self.path / "run.json", f"the verdicts are saved; {self._next}"):
             self._journal.sync()
-            _write_json(self.path / "run.json", summary)
+            write_json(self.path / "run.json", summary)
 
     def discard(self) -> None:
         """Let go of the run and take its folder away, where no result was written: a run that was refused is none to go on with."""
@@ -180,7 +162,7 @@ class RunFolder:
     def close(self) -> None:
         """Force what was written to disk and let go of the run. A second time does nothing."""
         try:
-            with _trouble(self._verdicts, f"the last results may not have reached the disk; {self._next}"):
+            with trouble(self._verdicts, f"the last results may not have reached the disk; {self._next}"):
                 self._journal.close()
         finally:
             self._lock.release()
@@ -211,11 +193,11 @@ def create(root: Path, plan: Manifest) -> RunFolder:
     Raises:
         StoreError: the folder cannot be written.
     """
-    with _trouble(root, "nothing was run; make room or make it writable"):
-        path = _new_folder(root, plan.op)
-        lock = _hold(path)
+    with trouble(root, "nothing was run; make room or make it writable"):
+        path = new_folder(root, plan.op)
+        lock = hold(path)
         try:
-            _write_json(path / "plan.json", plan)
+            write_json(path / "plan.json", plan)
             return RunFolder(path, plan, lock, open_journal(path / _VERDICTS))
         except BaseException:
             lock.release()
@@ -230,12 +212,12 @@ def open_existing(root: Path, run_id: str | None = None) -> RunFolder:
         StoreError: its plan cannot be read, or its folder not be written.
     """
     if run_id is not None:
-        return _reopen(_find(root, run_id))
+        return _reopen(find(root, run_id))
     busy: UsageError | None = None
     for path in filter(is_unfinished, newest_first(root)):
         try:
             return _reopen(path)
-        except _BusyError as error:
+        except BusyError as error:
             busy = busy or error
     raise busy or UsageError(f"no unfinished run in {root / 'runs'}, so there is nothing to resume: leave out --resume to start one")
 
@@ -247,7 +229,7 @@ def read(root: Path, run_id: str) -> Stored:
         UsageError: no such run.
         StoreError: its plan or summary cannot be read.
     """
-    return read_folder(_find(root, run_id))
+    return read_folder(find(root, run_id))
 
 
 def read_folder(path: Path) -> Stored:
@@ -257,7 +239,7 @@ def read_folder(path: Path) -> Stored:
         StoreError: its plan or summary cannot be read.
     """
     plan = _manifest(path)
-    with _trouble(path / _VERDICTS, "make it readable"):
+    with trouble(path / _VERDICTS, "make it readable"):
         records, damage = read_journal(path / _VERDICTS)
     return Stored(path.name, plan, records, damage, summary_of(path), noise_of(path))
 
@@ -268,7 +250,7 @@ def summary_of(path: Path) -> dict[str, object] | None:
     Raises:
         StoreError: it cannot be read.
     """
-    return _decode(path / "run.json", dict[str, object]) if (path / "run.json").exists() else None
+    return decode(path / "run.json", dict[str, object]) if (path / "run.json").exists() else None
 
 
 def noise_of(path: Path) -> Noise | None:
@@ -277,7 +259,7 @@ def noise_of(path: Path) -> Noise | None:
     Raises:
         StoreError: it cannot be read.
     """
-    return _decode(path / _NOISE, dict[str, dict[str, dict[str, float]]]) if (path / _NOISE).exists() else None
+    return decode(path / _NOISE, dict[str, dict[str, dict[str, float]]]) if (path / _NOISE).exists() else None
 
 
 def unfinished(root: Path, digest: str) -> list[str]:
@@ -293,83 +275,10 @@ class _Head:
     format: int
 
 
-def _new_folder(root: Path, op: str) -> Path:
-    (root / "runs").mkdir(parents=True, exist_ok=True)
-    if not (root / ".gitignore").exists():
-        (root / ".gitignore").write_text("*\n", "utf-8")
-    while True:
-        path = root / "runs" / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{op}-{secrets.token_hex(2)}"
-        with contextlib.suppress(FileExistsError):
-            path.mkdir()
-            (path / "logs").mkdir()
-            return path
-
-
-def newest_first(root: Path) -> list[Path]:
-    """The folders of all runs that have a plan. Their names begin with the second; within one, the file's time decides."""
-    plans = [(plan.parent.name[:15], plan.stat().st_mtime_ns, plan.parent) for plan in (root / "runs").glob("*/plan.json")]
-    return [path for *_, path in sorted(plans, reverse=True)]
-
-
-def op_of(path: Path) -> str:
-    """The op of a run, by its name."""
-    return path.name[len("20260101-000000-") : -len("-0000")]
-
-
-def is_unfinished(path: Path) -> bool:
-    """Whether a run has not come to its end."""
-    return not (path / "run.json").exists()
-
-
-def _find(root: Path, run_id: str) -> Path:
-    paths = {path.name: path for path in newest_first(root)}
-    if run_id not in paths:
-        near = difflib.get_close_matches(run_id, paths, n=3, cutoff=0.5)
-        raise unknown("run", run_id, {*list(paths)[:_NEWEST], *near}, f"(in {root / 'runs'})")
-    return paths[run_id]
-
-
-def _hold(path: Path) -> filelock.BaseFileLock:
-    lock = filelock.FileLock(path / "lock", timeout=0, thread_local=False)
-    try:
-        lock.acquire()
-    except filelock.Timeout:
-        pid = path / "pid"
-        who = f"process {pid.read_text('utf-8')}" if pid.exists() else "another process"
-        raise _BusyError(f"run {path.name} is being worked on by {who}: wait for it or end it") from None
-    try:
-        _replace(path / "pid", str(os.getpid()).encode())
-    except BaseException:
-        lock.release()
-        raise
-    return lock
-
-
-def is_free(path: Path) -> bool:
-    """Whether no process works on the run (and one could)."""
-    with held(path) as mine:
-        return mine
-
-
-@contextlib.contextmanager
-def held(path: Path) -> Iterator[bool]:
-    """Keep others off a run; False where somebody works on it, or nobody can."""
-    lock = filelock.FileLock(path / "lock", timeout=0, thread_local=False)
-    try:
-        lock.acquire()
-    except OSError:  # a Timeout is one too
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        lock.release()
-
-
 def _reopen(path: Path) -> RunFolder:
     plan = _manifest(path)
-    with _trouble(path, "make room or make it writable, then resume again"):
-        lock = _hold(path)
+    with trouble(path, "make room or make it writable, then resume again"):
+        lock = hold(path)
         try:
             return RunFolder(path, plan, lock, open_journal(path / _VERDICTS))
         except BaseException:
@@ -380,7 +289,7 @@ def _reopen(path: Path) -> RunFolder:
 def _head_digest(path: Path) -> str:
     """Digest of the plan, or nothing where it cannot be read."""
     try:
-        return _decode(path / "plan.json", _Head).digest
+        return decode(path / "plan.json", _Head).digest
     except StoreError:
         return ""
 
@@ -388,39 +297,6 @@ def _head_digest(path: Path) -> str:
 def _manifest(path: Path) -> Manifest:
     """The plan of a run; one of another format is refused, never guessed at."""
     plan = path / "plan.json"
-    if (found := _decode(plan, _Head).format) != FORMAT:
+    if (found := decode(plan, _Head).format) != FORMAT:
         raise StoreError(f"{plan} has format {found}, this gradcheck reads {FORMAT}: start a new run, or use the version that wrote it")
-    return _decode(plan, Manifest)
-
-
-def _decode(path: Path, kind: type[T]) -> T:
-    """The JSON file `path` as `kind`."""
-    with _trouble(path, "make it readable"):
-        content = path.read_bytes()
-    try:
-        return msgspec.json.decode(content, type=kind)
-    except msgspec.DecodeError as error:
-        raise StoreError(f"{path} is damaged ({error}): leave it and start a new run") from error
-
-
-def _write_json(path: Path, value: object) -> None:
-    _replace(path, msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file under another name first: it is never seen half written."""
-    private = path.with_suffix(".tmp")
-    with private.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    private.replace(path)
-
-
-@contextlib.contextmanager
-def _trouble(path: object, then: str) -> Iterator[None]:
-    """Turn an error of the file system into one that names the path and the next step."""
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(f"cannot use {path}: {error.strerror or error}. So {then}.") from error
+    return decode(plan, Manifest)

@@ -12,6 +12,8 @@ import pytest
 
 from gradcheck import Case, Evidence, Measurement, Run, WorkItem
 from gradcheck.engine import run as engine
+from gradcheck.engine import stages
+from gradcheck.engine.execute import Job
 from gradcheck.engine.plan import Request
 
 HELLO = Path(__file__).parents[2] / "testdata" / "hello"
@@ -53,14 +55,14 @@ def install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, give: Answer = answ
     monkeypatch.chdir(tmp_path)
     done: list[WorkItem] = []
 
-    def evidences(_: object, jobs: Iterator[engine.Job], **__: object) -> Iterator[Evidence]:
+    def evidences(_: object, jobs: Iterator[Job], **__: object) -> Iterator[Evidence]:
         for job in jobs:
             done.append(job.item)
             yield give(job.item)
 
     noise = {name: dict.fromkeys(METRICS, 1.0) for name in QUANTITIES}
-    monkeypatch.setattr(engine, "evidences", evidences)
-    monkeypatch.setattr(engine, "prepare_all", lambda _, cases, *__, **___: {case: {"f32": noise, case.dtype: noise} for case in cases})
+    monkeypatch.setattr(stages, "evidences", evidences)
+    monkeypatch.setattr(stages, "prepare_all", lambda _, cases, *__, **___: {case: {"f32": noise, case.dtype: noise} for case in cases})
     return done
 
 
