@@ -8,7 +8,7 @@ import numpy as np
 
 from gradcheck._errors import UsageError
 from gradcheck._truth import F64
-from gradcheck.engine.call import Got, NoBackward, call
+from gradcheck.engine.call import Call, Got, NoBackward, call
 from gradcheck.numerics.dtypes import DTYPES, round_to
 from gradcheck.testing._function import LONG, Function, Inputs, function_of, inputs_of
 from gradcheck.testing._result import WEAK, Gradient, Result
@@ -41,7 +41,8 @@ def gradcheck(fn: object, inputs: object, *, seed: int = 0) -> Result:
     itself agree with the differences. Where it cannot (a custom Metal kernel), differences of its float32 outputs are taken with large
     steps, their noise is measured, and the result says how small an error would have shown.
 
-    The function runs in this process: one that crashes takes the process along.
+    The function is called twice at the same inputs first: one that gives other outputs or gradients, by more than rounding, has no slope.
+    It runs in this process: one that crashes takes the process along.
 
     Args:
         fn: a callable on MLX arrays, differentiated by `mx.vjp`; or an object with `forward(*inputs)` and `vjp(inputs, cotangents)`.
@@ -64,25 +65,47 @@ def gradcheck(fn: object, inputs: object, *, seed: int = 0) -> Result:
     if bad := [i for i, out in enumerate(base) if not np.isfinite(out).all()]:
         return Result((), given.dtype, f"output {bad[0]} is not finite: no gradient can be checked here")
     try:
-        found = call(
-            fn,
-            {name: value.astype(np.float64) if name in given.differentiable else value for name, value in given.values.items()},
-            weights,
-            dtype=dtype.name,
-            output_shapes=[out.shape for out in base],
-            differentiable=given.differentiable,
+        found, again = (
+            call(
+                fn,
+                {name: value.astype(np.float64) if name in given.differentiable else value for name, value in given.values.items()},
+                weights,
+                dtype=dtype.name,
+                output_shapes=[out.shape for out in base],
+                differentiable=given.differentiable,
+            )
+            for _ in range(2)
         )
     except NoBackward as error:
         raise UsageError(f"nothing to compare: {error}") from error
     except Exception as error:  # noqa: BLE001 - the forward ran, so this is the backward's, and a verdict
         return Result((), given.dtype, f"its backward raised {type(error).__name__}: {error}")
+    unsteady, size = _unsteady(found, again, given.differentiable)
+    if not (size <= FACTOR * dtype.u):
+        return Result((), given.dtype, f"{unsteady}; draw what is random outside of the function, or fix its seed")
     precision = _precision(function, given, base)
     spread = _spread(function, given, weights, dtype.u) if precision == LONG else {}
     rows = []
     for name, got in zip(given.differentiable, found.gradients, strict=True):
         if given.values[name].size:
-            rows.append(_compare(function, given, precision, weights, name, got, spread.get(name)))
+            rows.append(_compare(function, given, precision, weights, name, got, spread.get(name), unsteady))
     return Result(tuple(rows), precision, "; ".join(found.notes))
+
+
+def _unsteady(first: Call, second: Call, names: Sequence[str]) -> tuple[str, float]:
+    """What differs most between two calls at the same inputs, and by what share of its norm; nothing and 0 where no bit does."""
+    whats = [*(f"output {i}" for i in range(len(first.outputs))), *(f"d {name}" for name in names)]
+    moved = []
+    pairs = zip((*first.outputs, *first.gradients), (*second.outputs, *second.gradients), strict=True)
+    for what, (one, other) in zip(whats, pairs, strict=True):
+        if one.value is None or other.value is None or np.array_equal(one.value, other.value, equal_nan=True):
+            continue
+        share = float(np.linalg.norm(other.value - one.value) / (np.linalg.norm(one.value) or 1.0))
+        moved.append((np.inf if np.isnan(share) else share, what))
+    if not moved:
+        return "", 0.0
+    share, what = max(moved)
+    return f"it is not deterministic: two calls at the same inputs differ in {what}, by {share:.1g} of its norm", share
 
 
 def _outputs(function: Function, given: Inputs) -> list[F64]:
@@ -150,8 +173,12 @@ def _compare(
     name: str,
     got: Got,
     long: tuple[F64, F64] | None,
+    unsteady: str,
 ) -> Gradient:
-    """One gradient against the differences. `long` is the float64 gradient and how far rounding moves it, where there is one."""
+    """One gradient against the differences.
+
+    `long` is the float64 gradient and how far rounding moves it, where there is one; `unsteady` explains what is off better than a kink.
+    """
     if got.problem or got.value is None:
         return Gradient(name, got.problem or "is missing")
     loss = _loss(function, given, precision, weights, name)
@@ -174,7 +201,9 @@ def _compare(
     problem = _problem(truth, got.value, off)
     if not problem and (visible is not None and not (visible < 1)):
         problem = "it is lost in the noise of the differences, so that nothing can be said of it"
-    if problem and (sides := kink(loss, point, at, FINE_STEP if precision == LONG else COARSE_STEP)):
+    if problem and unsteady:
+        problem += f"; {unsteady}"
+    elif problem and (sides := kink(loss, point, at, FINE_STEP if precision == LONG else COARSE_STEP)):
         problem += f"; the input is at or near a kink: slope {sides[0]:.4g} to the left, {sides[1]:.4g} to the right; move it away"
     return Gradient(
         name,

@@ -175,8 +175,8 @@ class _Item(pytest.Item):
         import contextlib
 
         from gradcheck._errors import GradcheckError
-        from gradcheck.cli.replay import _text
         from gradcheck.engine.closeup import closeup
+        from gradcheck.testing._told import told
 
         assert done.item is not None
         with contextlib.chdir(self.plugin.folder):
@@ -186,7 +186,7 @@ class _Item(pytest.Item):
                 )
             except GradcheckError as error:
                 return f"no closer look: {error}"
-        return "\n".join(_text(seen, everything=False))
+        return "\n".join(told(seen))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:  # noqa: ANN401 - pytest's own
         """The text of a wrong kernel, without a traceback through pytest."""

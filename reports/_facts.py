@@ -90,8 +90,9 @@ def find(table: Table, kernel: str, dtype: str, quantity: str) -> tuple[Band, ..
 
 
 def gradients(measured: Sequence[Seen]) -> list[str]:
-    """Names of the gradients of which an element was compared and could tell."""
-    names = (s.measurement.quantity for s in measured if s.measurement.checked and s.measurement.informative)
+    """Names of the gradients of which an element was compared and could tell: one that must be zero tells of no value, as for the gate."""
+    told = (s.measurement for s in measured if s.measurement.problem or (s.measurement.informative and not s.measurement.zero))
+    names = (m.quantity for m in told if m.checked or m.problem)
     return list(dict.fromkeys(name.removeprefix("d ") for name in names if name.startswith("d ")))
 
 

@@ -70,14 +70,21 @@ def _wrong(run: Run, kernel: str, group: Sequence[Seen], width: int) -> Iterator
 def telling(group: Sequence[Seen]) -> Seen:
     """Of the cases that are far off, the one with the smallest share of wrong steps: where a defect strikes shows best there.
 
-    Not one whose cotangent is an impulse or lives at the end, if there is another: its gradient is confined by itself.
+    Not one whose cotangent is an impulse or lives at the end, if there is another: its gradient is confined by itself. Nor one of a single step
+    or where the truth is zero: it says neither where in time the defect strikes nor by how much.
     """
-    most = max(one.excess for one in group)
-    far = [one for one in group if not (one.excess < most * _FAR)]
+    told = [one for one in group if _tells(one)] or list(group)
+    most = max(one.excess for one in told)
+    far = [one for one in told if not (one.excess < most * _FAR)]
     spread = [one for one in far if Case.parse(one.verdict.item.case).objective in _SPREAD] or far
     return min(
         spread, key=lambda one: (len(out_of_noise(one)) / len(one.measurement.profile) if one.measurement.profile else 1.0, -one.excess)
     )
+
+
+def _tells(one: Seen) -> bool:
+    steps = dict(Case.parse(one.verdict.item.case).dims).get("T", 2)
+    return bool(one.measurement.problem) or (steps > 1 and bool(one.measurement.want))
 
 
 def out_of_noise(one: Seen) -> list[int]:

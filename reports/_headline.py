@@ -15,7 +15,7 @@ _GATE = {
     ExitCode.USAGE: ("USAGE", "usage or configuration"),
     ExitCode.SURVIVORS: ("FAIL", "mutants survived beyond the gate"),
     ExitCode.ROTTEN: ("ROTTEN", "the suite is rotten: a mutant is stale, ambiguous or unviable, or a control went wrong"),
-    ExitCode.NOTHING: ("NOTHING CHECKED", "nothing was checked"),
+    ExitCode.NOTHING: ("NOTHING CHECKED", "nothing was checked"),  # or something, see `_partly`
     ExitCode.INCONCLUSIVE: ("INCONCLUSIVE", "no room for a tolerance, a time limit, a missing device, or an unfinished run"),
     ExitCode.BUG: ("BUG", "a bug in gradcheck"),
     ExitCode.INTERRUPTED: ("INTERRUPTED", "interrupted; the run can be resumed"),
@@ -23,13 +23,27 @@ _GATE = {
 
 
 def badge(run: Run) -> str:
-    """The verdict in a word or two: `PASS`, `FAIL`."""
-    return _GATE[run.exit_code][0]
+    """The verdict in a word or two: `PASS`, `FAIL`. A shard that passed is not a run that did."""
+    if run.exit_code is ExitCode.OK and _shard(run):
+        return "PART PASSED"
+    return "NOT ALL CHECKED" if _partly(run) else _GATE[run.exit_code][0]
 
 
 def meaning(run: Run) -> str:
     """What the exit code says."""
-    return _GATE[run.exit_code][1]
+    if run.exit_code is ExitCode.OK and _shard(run):
+        return "nothing is wrong in this part of the plan; gradcheck merge says what the whole comes to"
+    return "some gradient was not checked" if _partly(run) else _GATE[run.exit_code][1]
+
+
+def _shard(run: Run) -> str:
+    """`2 of 3`, where this is a part of a plan."""
+    return run.environment.get("shard", "")
+
+
+def _partly(run: Run) -> bool:
+    """Whether the gate found something that was not checked, beside gradients that were."""
+    return run.exit_code is ExitCode.NOTHING and any(gradients(list(seen(run, kernel))) for kernel in kernels(run))
 
 
 def sentence(run: Run) -> str:
@@ -37,7 +51,8 @@ def sentence(run: Run) -> str:
     parts = [judgement(run, kernel) for kernel in kernels(run)] or ["no kernel was compared with the truth"]
     if killed := score(run):
         parts.append(killed)
-    return f"{line(run.op)}: {'; '.join(parts)}"
+    shard = f", shard {line(_shard(run))}" if _shard(run) else ""
+    return f"{line(run.op)}{shard}: {'; '.join(parts)}"
 
 
 def judgement(run: Run, kernel: str) -> str:
@@ -51,7 +66,7 @@ def judgement(run: Run, kernel: str) -> str:
         crashed = Outcome.CRASHED in outcomes
         raised = any(v.evidence is not None and v.evidence.status == "raised" for v in run.verdicts if v.item.kernel == kernel)
         died = "crashes" if crashed else "raises" if raised else ""
-        said = f"is wrong in {words(bad)}{f', and {died}' if died else ''}" if bad else died or "is wrong"
+        said = f"{run.fault(kernel)} in {words(bad)}{f', and {died}' if died else ''}" if bad else died or "is wrong"
         return f"{name} {said}{' and ' if failed else ''}{failed}"
     if failed:
         return f"{name} {failed}"
@@ -64,4 +79,9 @@ def judgement(run: Run, kernel: str) -> str:
     agrees = f"{name} agrees with the truth{' so far' if run.done < run.planned else ''}"
     if mute:
         agrees += f" in the {len(outcomes) - mute} of {count(len(outcomes), 'case')} that can tell"
-    return agrees if gradients(list(seen(run, kernel))) else f"{agrees} in its outputs, 0 gradients checked"
+    measured = list(seen(run, kernel))
+    if not (told := gradients(measured)):
+        return f"{agrees} in its outputs, 0 gradients checked"
+    names = dict.fromkeys(s.measurement.quantity for s in measured if s.measurement.quantity.startswith("d "))
+    silent = [line(name) for name in names if name.removeprefix("d ") not in told]
+    return f"{agrees}, but no case says anything of {words(silent)}" if silent else agrees

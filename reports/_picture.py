@@ -68,7 +68,8 @@ class Strip:
         noise: where the model noise ends, in per cent.
         ticks: SVG path of the clean cases, in a box 1000 wide and 10 high.
         wrong: places of the cases that fail.
-        points: the defects that this gradient shows best, then per dtype the weakest of all that touch it.
+        points: each defect that shows here, then per dtype the weakest of all that touch it.
+        shown: how many of the defects, but for those that are declared to survive, are out of the tolerance here; empty where none was run.
         failing: how many cases are wrong of how many; empty where none is.
         decades: the smallest separation over the dtypes; empty where there is none.
         weakest: name of the defect it belongs to, and by what multiple of the tolerance that is seen.
@@ -80,6 +81,7 @@ class Strip:
     ticks: str
     wrong: tuple[float, ...]
     points: tuple[Point, ...]
+    shown: str
     failing: str
     decades: str
     weakest: str
@@ -109,7 +111,8 @@ class Curve:
 def scale(run: Run) -> Scale:
     """One scale for all strips of a run."""
     excess = [one.excess for kernel in kernels(run) for one in seen(run, kernel)]
-    marks = [m for m in (*excess, *(row.margin for row in mutants(run))) if m and 0 < m < math.inf]
+    margins = (margin for row in mutants(run) for margin in (row.margin, *row.margins.values()))
+    marks = [m for m in (*excess, *margins) if m and 0 < m < math.inf]
     high = math.ceil(math.log10(max(marks))) if marks else 0
     return Scale(-3, max(min(high, 8), 3))
 
@@ -120,15 +123,14 @@ def strips(run: Run, kernel: str, across: Scale) -> list[Strip]:
     for dtype in dtypes(run, kernel):
         for row in rows(run, kernel, dtype):
             by_quantity.setdefault(row.quantity, []).append((dtype, row))
-    defects: dict[str, list[MutantVerdict]] = {}
-    for verdict in mutants(run):
-        if verdict.kernel == kernel and verdict.cases:
-            defects.setdefault(verdict.quantity, []).append(verdict)
+    defects = [row for row in mutants(run) if row.kernel == kernel and row.cases]
     names = sorted(by_quantity, key=lambda name: not name.startswith("d "))
-    return [_strip(name, by_quantity[name], defects.get(name, []), across) for name in names]
+    return [_strip(name, by_quantity[name], defects, across) for name in names]
 
 
 def _strip(name: str, group: Sequence[tuple[str, Row]], defects: Sequence[MutantVerdict], across: Scale) -> Strip:
+    of = {row.mutant for row in defects if row.outcome not in _DECLARED}
+    out = {row.mutant for row in defects if _out(row, name)} & of
     measured = [one for _, row in group for one in row.measured]
     clean = sorted({across.at(one.excess) for one in measured if not one.failed and one.measurement.informative})
     noise = max((band.noise / band.tolerance for _, row in group for band in row.bands if band.tolerance > 0), default=0.0)
@@ -141,23 +143,33 @@ def _strip(name: str, group: Sequence[tuple[str, Row]], defects: Sequence[Mutant
         noise=across.at(noise),
         ticks="".join(f"M{10 * x:.0f} 0v10" for x in clean),
         wrong=tuple(sorted({across.at(one.excess) for one in measured if one.failed})),
-        points=(*_apart([_point(row, across) for row in defects]), *_weakest(group, across)),
+        points=(
+            *_apart([_point(row, name, across) for row in defects if _out(row, name) or row.quantity == name]),
+            *_weakest(group, across),
+        ),
+        shown=f"shows {len(out)} of {len(of)}" if of else "",
         failing=f"{sum(one.failed for one in measured)} of {count(len(measured), 'case')}" if any(one.failed for one in measured) else "",
         decades="" if least is None else f"{least[0]:.1f}",
         weakest="" if least is None else _named(least[2], least[1]),
     )
 
 
-def _point(row: MutantVerdict, across: Scale) -> Point:
-    margin = math.inf if row.margin is None else row.margin
+def _out(row: MutantVerdict, quantity: str) -> bool:
+    """Whether a defect is out of the tolerance of this gradient."""
+    return over(row.margins.get(quantity, 0.0), 1.0) > 1
+
+
+def _point(row: MutantVerdict, quantity: str, across: Scale) -> Point:
+    best = row.quantity == quantity
+    margin = row.margin if best else row.margins[quantity]
     kind = "killed" if row.outcome is Outcome.KILLED else "declared" if row.outcome in _DECLARED else "survived"
-    much = "not finite or not comparable" if row.margin is None else f"×{number(row.margin)}"
+    much = "not finite or not comparable" if margin is None else f"×{number(margin)}"
     where = ", ".join(filter(None, (line(row.variant), line(row.form))))
     return Point(
-        across.at(margin),
+        across.at(math.inf if margin is None else margin),
         0.0,
         kind if row.form == "full" else f"{kind} diluted",
-        f"{line(row.mutant)} ({where}): {much} by {line(row.metric)}, {row.outcome.name}",
+        f"{line(row.mutant)} ({where}): {much}{f' by {line(row.metric)}' if best else ''}, {row.outcome.name}",
     )
 
 

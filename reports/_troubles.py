@@ -29,6 +29,8 @@ class Trouble:
         text: what was seen, in words, on one line.
         replay: the words of the command that shows it again.
         case: the case that is told of.
+        where, step: the worst element of it in words, and the time step of the worst slice, where there is one.
+        place: where its Metal kernels ran, as in `Evidence`.
     """
 
     kind: Literal["gradient", "end", "check"]
@@ -40,6 +42,9 @@ class Trouble:
     text: str
     replay: tuple[str, ...]
     case: str
+    where: str = ""
+    step: int | None = None
+    place: str = ""
 
 
 def troubles(run: Run) -> Iterator[Trouble]:
@@ -78,15 +83,28 @@ def _gradient(run: Run, kernel: str, group: list[Seen]) -> Trouble:
     if out:
         parts.append(f"leaves the noise at t = {out[0]}, {len(out)} of {count(len(m.profile), 'step')}")
     again = tuple(replay(run, kernel, worst.verdict.item.case))
+    told, item, ending = "; ".join(parts), worst.verdict.item, worst.verdict.ending
     return Trouble(
-        "gradient", kernel, m.quantity, Outcome.FAILED, worst.verdict.ending, len(group), "; ".join(parts), again, worst.verdict.item.case
+        "gradient",
+        kernel,
+        m.quantity,
+        Outcome.FAILED,
+        ending,
+        len(group),
+        told,
+        again,
+        item.case,
+        m.where,
+        m.worst_step,
+        _place(worst.verdict),
     )
 
 
 def _end(run: Run, outcome: Outcome, why: str, group: list[Verdict]) -> Trouble:
     item, ending = group[0].item, line(group[0].ending)
     again = tuple(replay(run, item.kernel, item.case))
-    return Trouble("end", item.kernel, outcome.name, outcome, ending, len(group), why[:_LONG] or ending, again, item.case)
+    text, place = why[:_LONG] or ending, _place(group[0])
+    return Trouble("end", item.kernel, outcome.name, outcome, ending, len(group), text, again, item.case, place=place)
 
 
 def _checks(run: Run, kernel: str) -> Iterator[Trouble]:
@@ -97,7 +115,12 @@ def _checks(run: Run, kernel: str) -> Iterator[Trouble]:
     for check, group in groups.items():
         item = group[0].item
         again = tuple(replay(run, kernel, item.case, check=check))
-        yield Trouble("check", kernel, check, group[0].outcome, group[0].ending, len(group), reason_of(group[0])[:_LONG], again, item.case)
+        text, place = reason_of(group[0])[:_LONG], _place(group[0])
+        yield Trouble("check", kernel, check, group[0].outcome, group[0].ending, len(group), text, again, item.case, place=place)
+
+
+def _place(verdict: Verdict) -> str:
+    return verdict.evidence.place if verdict.evidence else ""
 
 
 def tallies(run: Run, kernel: str) -> list[tuple[str, int, int]]:

@@ -6,7 +6,7 @@ import csv as _csv
 from collections.abc import Iterator
 from io import StringIO
 
-from gradcheck import Case, Run, report
+from gradcheck import Case, Run, Verdict, report
 
 from ._facts import Seen, kernels, seen
 from ._text import line
@@ -17,7 +17,7 @@ _FORMULA = ("=", "+", "-", "@")  # what a spreadsheet takes for a formula
 
 @report(suffix=".csv")
 def csv(run: Run) -> str:
-    """One row per clean kernel, case and output or gradient.
+    """One row per clean kernel, case and output or gradient, with the worst element and step, and where a Metal kernel ran (`place`).
 
     Per metric its `error` (a plain number), `ratio` (in rounding units) and `tolerance` (likewise). What is not finite or was not measured is
     empty. Text that a spreadsheet would take for a formula begins with an apostrophe. Cases without a measurement have a row of their own.
@@ -25,7 +25,7 @@ def csv(run: Run) -> str:
     paper = StringIO()
     rows = [_row(one) for kernel in kernels(run) for one in seen(run, kernel)]
     rows += [
-        {**_case(verdict.item.kernel, verdict.item.case), "outcome": verdict.outcome.name, "problem": _text(verdict.why)}
+        {**_case(verdict), "outcome": verdict.outcome.name, "problem": _text(verdict.why)}
         for verdict in run.verdicts
         if verdict.evidence is None or not verdict.evidence.measurements
     ]
@@ -36,7 +36,7 @@ def csv(run: Run) -> str:
 
 
 _COLUMNS = (
-    *("kernel", "case", "op", "variant", "dims", "dtype", "regime", "objective", "seed", "outcome", "quantity", "problem", "zero"),
+    *("kernel", "case", "op", "variant", "dims", "dtype", "regime", "objective", "seed", "place", "outcome", "quantity", "problem", "zero"),
     *("informative", "checked", "worst", "worst_step", "got", "want", "excess"),
     *(f"{what}_{metric}" for metric in _METRICS for what in ("error", "ratio", "tolerance")),
 )
@@ -45,7 +45,7 @@ _COLUMNS = (
 def _row(one: Seen) -> dict[str, object]:
     m = one.measurement
     return {
-        **_case(one.verdict.item.kernel, one.verdict.item.case),
+        **_case(one.verdict),
         "outcome": one.verdict.outcome.name,
         "quantity": _text(m.quantity),
         "problem": _text(m.problem),
@@ -69,11 +69,11 @@ def _numbers(one: Seen) -> Iterator[tuple[str, float | None]]:
         yield f"tolerance_{metric}", tolerances.get(metric)
 
 
-def _case(kernel: str, text: str) -> dict[str, object]:
-    case = Case.parse(text)
+def _case(verdict: Verdict) -> dict[str, object]:
+    case = Case.parse(verdict.item.case)
     return {
-        "kernel": _text(kernel),
-        "case": _text(text),
+        "kernel": _text(verdict.item.kernel),
+        "case": _text(verdict.item.case),
         "op": _text(case.op),
         "variant": _text(case.variant),
         "dims": ",".join(f"{axis}{size}" for axis, size in case.dims),
@@ -81,6 +81,7 @@ def _case(kernel: str, text: str) -> dict[str, object]:
         "regime": _text(case.regime),
         "objective": case.objective,
         "seed": case.seed,
+        "place": _text(verdict.evidence.place) if verdict.evidence else "",
     }
 
 

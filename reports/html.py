@@ -91,10 +91,10 @@ def _table(group: Sequence[Row]) -> Iterator[Sequence[str]]:
     for row in group:
         band = row.band
         if band is None:
-            yield [row.mark, row.quantity, *["–"] * 8]
+            yield [row.mark, row.quantity, *["–"] * 9]
             continue
         error, decades = row.error(band), separation(band)
-        where = row.worst.measurement.where if row.worst else ""
+        worst = row.worst.measurement if row.worst else None
         yield [
             row.mark,
             row.quantity,
@@ -105,7 +105,8 @@ def _table(group: Sequence[Row]) -> Iterator[Sequence[str]]:
             "–" if band.defect is None else number(band.defect),
             "–" if decades is None else f"{decades:.1f}",
             f"{weakest(band)}{' (spliced in)' if spliced(band) else ''}" if band.weakest else "–",
-            where or "–",
+            (worst.where if worst else "") or "–",
+            "–" if worst is None or worst.worst_step is None else str(worst.worst_step),
         ]
 
 

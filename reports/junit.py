@@ -11,7 +11,7 @@ from ._facts import GOOD, kernels, replay
 from ._failures import reason_of
 from ._headline import badge, meaning, sentence
 from ._kills import CONTROLS, holds
-from ._text import command, count, line, safe
+from ._text import command, count, line, number, safe
 
 _WIDTH = 120
 _ERRORS = (Outcome.CRASHED, Outcome.MEMORY, Outcome.TIMEOUT, Outcome.STALE, Outcome.UNVIABLE)  # it did not come to a comparison
@@ -24,7 +24,7 @@ def junit(run: Run) -> str:
     """Clean cases, checks and mutants as test cases, and last the gate itself, so that the file fails exactly where the run does.
 
     A survivor is a failure; so is a canary that lives or a null mutant that dies. What did not come to a comparison is an error. What could tell
-    nothing is skipped, and so is a kernel that was not run: a skip is no pass.
+    nothing is skipped, and so is a kernel that was not run: a skip is no pass. Where a Metal kernel ran is the property `place` of a test case.
     """
     root = ET.Element("testsuites", name=f"gradcheck {line(run.op)}", time=f"{run.seconds:.3f}")
     for kernel in kernels(run):
@@ -53,7 +53,8 @@ def _suite(root: ET.Element, name: str, cases: Sequence[ET.Element]) -> None:
 def _case(run: Run, verdict: Verdict) -> ET.Element:
     item = verdict.item
     name = f"{line(item.case)} check {line(item.check)}" if item.check else line(item.case)
-    made = _element(run, item.kernel, name, verdict.evidence.seconds if verdict.evidence else 0.0)
+    place = verdict.evidence.place if verdict.evidence else ""
+    made = _element(run, item.kernel, name, verdict.evidence.seconds if verdict.evidence else 0.0, place)
     if verdict.outcome in GOOD:
         return made
     again = command([line(word) for word in replay(run, item.kernel, item.case, check=item.check)], _WIDTH)
@@ -64,11 +65,12 @@ def _case(run: Run, verdict: Verdict) -> ET.Element:
 
 def _mutant(run: Run, row: MutantVerdict) -> ET.Element:
     name = " ".join(filter(None, (line(row.mutant), line(row.variant), line(row.form))))
-    made = _element(run, row.kernel, name, 0.0)
+    made = _element(run, row.kernel, name, 0.0, row.place)
     as_declared = row.outcome in _LIVE or (row.outcome is Outcome.KILLED and not row.why)
     if not (holds(row) if row.mutant in CONTROLS else as_declared):
         again = command([line(w) for w in replay(run, row.kernel, row.case, row.mutant)], _WIDTH) if row.case else ""
-        seen = f"seen in {row.kills} of {count(row.cases, 'case')}" if row.cases else ""
+        nearest = f", at most {number(row.margin)} times the tolerance of {line(row.quantity)}" if row.margin is not None else ""
+        seen = f"seen in {row.kills} of {count(row.cases, 'case')}{nearest}" if row.cases else ""
         _ended(made, row.outcome, row.outcome.value, [row.why, seen, f"replay: {again}" if again else "", row.diff])
     return made
 
@@ -87,8 +89,11 @@ def _gate(run: Run) -> ET.Element:
     return made
 
 
-def _element(run: Run, kernel: str, name: str, seconds: float) -> ET.Element:
-    return ET.Element("testcase", classname=f"{line(run.op)}.{line(kernel)}", name=name, time=f"{seconds:.3f}")
+def _element(run: Run, kernel: str, name: str, seconds: float, place: str = "") -> ET.Element:
+    made = ET.Element("testcase", classname=f"{line(run.op)}.{line(kernel)}", name=name, time=f"{seconds:.3f}")
+    if place:
+        ET.SubElement(ET.SubElement(made, "properties"), "property", name="place", value=line(place))
+    return made
 
 
 def _ended(made: ET.Element, outcome: Outcome, ending: str, lines: Sequence[str]) -> None:

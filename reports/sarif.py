@@ -83,7 +83,9 @@ def _wrong(run: Run, places: Mapping[str, Place]) -> Iterator[dict[str, object]]
             "check": ("broken-check", f"{line(trouble.kernel)} fails the check {line(trouble.name)}"),
         }[trouble.kind]
         words = [f"{what} in {count(trouble.cases, 'case')}: {trouble.text}", _again(trouble.replay)]
-        yield _result(rule, words, _at_kernel(trouble.kernel, places), identity)
+        facts = {"case": line(trouble.case), "element": line(trouble.where), "step": trouble.step, "place": line(trouble.place)}
+        made = _result(rule, words, _at_kernel(trouble.kernel, places), identity)
+        yield {**made, "properties": {name: fact for name, fact in facts.items() if fact not in (None, "")}}
 
 
 def _controls(run: Run, places: Mapping[str, Place]) -> Iterator[dict[str, object]]:

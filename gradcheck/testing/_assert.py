@@ -1,4 +1,4 @@
-"""`assert_grads`: a kernel against the truth of an op, at concrete inputs or at a case."""
+"""`assert_grads`: a kernel against the truth of an op, at concrete inputs or at a case. `assert_killed`: a defect in one is seen."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from gradcheck._errors import UsageError, unknown
 from gradcheck._op import Op
 from gradcheck._verdict import Evidence, Outcome, WorkItem
 from gradcheck.calibrate.judge import judge
-from gradcheck.cli.replay import _text
 from gradcheck.engine.call import NoBackward, call
 from gradcheck.engine.closeup import Closeup, closeup
 from gradcheck.engine.execute import source_of
@@ -24,6 +23,7 @@ from gradcheck.numerics.dtypes import DTYPES, round_to
 from gradcheck.numerics.recurrence import axes
 from gradcheck.suite import find_op, load
 from gradcheck.testing._function import inputs_of
+from gradcheck.testing._told import told
 from gradcheck.testing._tolerances import tolerances_for
 
 GIVEN = "given"
@@ -41,6 +41,7 @@ def assert_grads(
     carry: str = "f32",
     suites: Sequence[str] = (),
     seed: int = 0,
+    forward_only: bool = False,
 ) -> None:
     """Assert that the outputs and gradients of a kernel agree with the float64 truth of an op.
 
@@ -55,6 +56,7 @@ def assert_grads(
         carry: dtype in which the kernel keeps its state: `f32`, or the short name of the inputs' dtype.
         suites: folders of suites, as for `gradcheck run`.
         seed: of the random cotangents.
+        forward_only: compare the outputs alone.
 
     Raises:
         AssertionError: some output or gradient differs from the truth by more than noise; the text says which, where and by how much.
@@ -68,16 +70,48 @@ def assert_grads(
     if isinstance(fn, str):
         if case is None:
             raise UsageError(f"the kernel {fn!r} is named by a string, which needs a case rather than arrays; import it, or give a case")
-        seen = closeup(str(case), kernel=fn, suites=suites)
+        seen = closeup(str(case), kernel=fn, suites=suites, forward_only=forward_only)
     else:
-        seen = _compared(fn, inputs if case is None else case, op, cotangents, carry, suites, seed)
+        seen = _compared(fn, inputs if case is None else case, op, cotangents, carry, suites, seed, forward_only=forward_only)
     if seen.outcome is Outcome.UNINFORMATIVE:
         raise UsageError(f"nothing to compare: {seen}")
     if not seen.passed:
-        raise AssertionError("\n".join(_text(seen, everything=False)))
+        raise AssertionError("\n".join(told(seen)))
 
 
-def _compared(fn: object, given: object, name: str, cotangents: Sequence[object], carry: str, suites: Sequence[str], seed: int) -> Closeup:
+def assert_killed(mutant: str, kernel: str, case: str | Case, *, suites: Sequence[str] = (), forward_only: bool = False) -> None:
+    """Assert that a known defect, planted in a copy of a kernel, is seen at a case: that the check there is worth something.
+
+    Args:
+        mutant: its name, or `canary`.
+        kernel: name of a kernel of the op.
+        case: a case, or its id.
+        suites: folders of suites, as for `gradcheck run`.
+        forward_only: compare the outputs alone.
+
+    Raises:
+        AssertionError: the defect is not seen there, or the mutant does not run.
+        UsageError: a name does not exist or does not fit.
+        StaleMutant: the mutant's text no longer matches the kernel.
+    """
+    if not mutant:
+        raise UsageError("mutant is missing: name the defect to plant, or use assert_grads for the kernel as it is")
+    seen = closeup(str(case), kernel=kernel, mutant=mutant, suites=suites, forward_only=forward_only)
+    if seen.outcome is not Outcome.KILLED:
+        raise AssertionError("\n".join(told(seen)))
+
+
+def _compared(
+    fn: object,
+    given: object,
+    name: str,
+    cotangents: Sequence[object],
+    carry: str,
+    suites: Sequence[str],
+    seed: int,
+    *,
+    forward_only: bool,
+) -> Closeup:
     """The comparison of a function of this process."""
     cwd = Path.cwd()
     source = source_of(suites, cwd)
@@ -98,6 +132,7 @@ def _compared(fn: object, given: object, name: str, cotangents: Sequence[object]
             dtype=case.dtype,
             output_shapes=tuple(op.output_shapes(case.sizes).values()),
             differentiable=op.recurrence(case.variant).differentiable,
+            forward_only=forward_only,
         )
     except NoBackward as error:
         raise UsageError(f"nothing to compare: {error}") from error

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,9 +15,12 @@ import pytest
 
 import gradcheck
 from gradcheck import ExitCode, GradcheckError, Outcome
+from gradcheck.calibrate.page import ops_table
+from gradcheck.calibrate.published import Published
 from gradcheck.cli import main
 from gradcheck.cli._main import VERBS, verbs
-from gradcheck.suite import load, mutants_of
+from gradcheck.engine.published import parse_published
+from gradcheck.suite import load
 
 pytestmark = pytest.mark.checkout
 
@@ -39,6 +43,16 @@ def links(text: str) -> Iterator[str]:
     """Targets of links outside of code."""
     prose = re.sub(r"`[^`\n]*`", "", _FENCE.sub("", text))
     yield from re.findall(r"\[[^\]]*\]\(([^)\s]+)\)", prose)
+
+
+def leads(page: Path, link: str) -> bool:
+    """Whether a link from a page leads to a file that is there and, after a `#`, to one of its headings, as a forge names them."""
+    path, _, heading = link.partition("#")
+    target = page.parent / path if path else page
+    if not target.exists() or not heading:
+        return target.exists()
+    titles = re.findall(r"^#+ (.*)$", _FENCE.sub("", text_of(target)), re.MULTILINE)
+    return heading in [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
 
 
 def commands(text: str) -> Iterator[str]:
@@ -86,9 +100,8 @@ def at_home(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatc
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_every_link_leads_to_a_file(page: Path):
-    missing = [link for link in links(text_of(page)) if "://" not in link and not (page.parent / link.partition("#")[0]).exists()]
-    assert missing == []
+def test_every_link_leads_to_a_file_and_to_a_heading_in_it(page: Path):
+    assert [link for link in links(text_of(page)) if "://" not in link and not leads(page, link)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -103,8 +116,12 @@ def test_command_lines_are_found_and_a_wrong_one_is_seen():
     assert [bool(misparsed(command)) for command in found] == [True, False, True]
 
 
-def test_a_link_to_nothing_is_seen():
+def test_a_link_to_nothing_is_seen(tmp_path: Path):
     assert list(links("[a](b.md) and `[c](d.md)`\n```\n[e](f.md)\n```\n")) == ["b.md"]
+    page = tmp_path / "page.md"
+    page.write_text("# A page\n\n## `x`: what it is, and isn't\n\n```sh\n# no heading\n```\n", encoding="utf-8")
+    good = ["page.md", "#a-page", "page.md#x-what-it-is-and-isnt"]
+    assert [link for link in (*good, "other.md", "page.md#no-heading", "#b") if leads(page, link)] == good
 
 
 def test_every_page_of_the_docs_can_be_reached():
@@ -116,6 +133,11 @@ def test_every_page_of_the_docs_can_be_reached():
     assert {page.resolve() for page in PAGES} <= reached
 
 
+def test_the_first_page_of_the_docs_lists_every_other():
+    listed = {(DOCS / link.partition("#")[0]).resolve() for link in links(text_of(DOCS / "README.md"))}
+    assert {page.resolve() for page in DOCS.rglob("*.md")} - listed - {(DOCS / "README.md").resolve()} == set()
+
+
 @pytest.mark.parametrize("command", [CHECK, TEST])
 def test_the_readme_has_the_command_on_a_line_of_its_own(command: str):
     assert command in text_of(README).split("\n")
@@ -125,13 +147,35 @@ def test_ci_runs_the_readmes_test_command_last():
     assert text_of(ROOT / ".ci/run").rstrip().split("\n")[-1] == TEST
 
 
-def test_the_readmes_table_has_every_op_with_its_kernels_and_mutants():
-    suite = load([ROOT])
-    for op in suite.ops.values():
-        (row,) = [line for line in text_of(README).split("\n") if line.startswith(f"| `{op.name}`")]
-        *_, kernels, mutants = (cell.strip() for cell in row.strip("|").split("|"))
-        assert [kernel.name for kernel in op.kernels if f"`{kernel.name}`" not in kernels] == []
-        assert int(mutants.partition(",")[0]) == len(mutants_of(suite, op.name))
+OPS_BEGIN, OPS_END = "<!-- ops: begin -->\n", "<!-- ops: end -->\n"
+
+
+def table_in(text: str) -> str:
+    """The README's table of ops."""
+    return text.partition(OPS_BEGIN)[2].partition(OPS_END)[0]
+
+
+def published() -> list[Published]:
+    files = [path for path in sorted((ROOT / "reports/published").glob("*.json")) if "." not in path.stem]
+    return [parse_published(path.read_bytes(), path) for path in files]
+
+
+def test_the_readmes_table_of_ops_is_that_of_the_suite_and_of_the_published_bands():
+    suite, text = load([ROOT]), text_of(README)
+    made = ops_table(list(suite.ops.values()), list(suite.mutants.values()), published())
+    if os.environ.get("GRADCHECK_REWRITE"):
+        README.write_text(text.replace(OPS_BEGIN + table_in(text), OPS_BEGIN + made), encoding="utf-8")
+    assert table_in(text_of(README)) == made, "README.md is old: run this test with GRADCHECK_REWRITE=1, and read the diff"
+
+
+def test_the_table_of_ops_moves_with_mutants_and_with_bands():
+    suite, bands = load([ROOT]), published()
+    ops, mutants = list(suite.ops.values()), list(suite.mutants.values())
+    made = ops_table(ops, mutants, bands)
+    assert ops_table(ops, mutants[1:], bands) != made
+    assert ops_table(ops, mutants, bands[1:]).count("not published") == made.count("not published") + 1
+    weaker = [replace(band, defect=band.defect and band.defect / 10) for band in bands[0].bands]
+    assert ops_table(ops, mutants, [replace(bands[0], bands=tuple(weaker)), *bands[1:]]) != made
 
 
 @pytest.mark.parametrize("verb", ["", *VERBS])

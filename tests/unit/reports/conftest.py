@@ -214,6 +214,17 @@ def render() -> Callable[..., str]:
     return draw
 
 
+@pytest.fixture
+def on_cpu() -> Callable[[Run], Run]:
+    """A run as if its kernels were Metal, on the CPU's executor."""
+
+    def moved(run: Run) -> Run:
+        there = tuple(replace(v, evidence=v.evidence and replace(v.evidence, place="metal-cpu")) for v in run.verdicts)
+        return replace(run, verdicts=there)
+
+    return moved
+
+
 SCRIPT = "<script>alert(1)</script>"
 
 

@@ -15,7 +15,7 @@ def test_there_is_a_row_for_each_measurement_and_for_each_case_without_one(rende
     measured = sum(len(v.evidence.measurements) or 1 for v in every_run.verdicts)
     assert len(found) == measured
     assert {None} not in [set(row) for row in found]
-    assert {len(row) for row in found} == {35}
+    assert {len(row) for row in found} == {36}
 
 
 def test_numbers_read_back_exactly_and_a_case_parses(render, passing):
@@ -49,3 +49,8 @@ def test_no_cell_is_a_formula(render, hostile):
         for name, cell in row.items():
             assert name in numbers or not cell.startswith(("=", "+", "-", "@")), name
     assert "\x1b" not in text
+
+
+def test_a_row_says_where_its_metal_kernel_ran(render, passing, on_cpu):
+    assert {row["place"] for row in rows(render("csv", on_cpu(passing)))} == {"metal-cpu"}
+    assert {row["place"] for row in rows(render("csv", passing))} == {""}

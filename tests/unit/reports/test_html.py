@@ -60,6 +60,33 @@ def test_a_hostile_name_is_text(render, hostile):
     assert "\u202e" not in text
 
 
+def test_a_defect_is_a_point_at_every_gradient_that_shows_it_and_at_no_other(render, passing):
+    margins = {"d dt": 612.0, "d A": 31.0, "d x": None, "d B": 0.9, "d C": 1.0}
+    rows = tuple(
+        replace(row, margins=margins) if (row.mutant, row.variant, row.form) == ("drop_dA_path", "mamba1", "last step") else row
+        for row in passing.kills
+    )
+    text = render("html", replace(passing, kills=rows))
+    strips = dict(re.findall(r'aria-label="(d \w+|\w+): noise.*?>(.*?)</svg>\n</div>', text, re.DOTALL))
+    shown = {name: re.findall(r"drop_dA_path \(mamba1, last step\): ([^<]*), KILLED", body) for name, body in strips.items()}
+    want = {"d dt": ["×612 by l2"], "d A": ["×31"], "d x": ["not finite or not comparable"]}
+    assert shown == {**{name: [] for name in ("d s", "d B", "d C", "y", "s_T")}, **want}
+    labels = re.findall(r'<div class="label">\n.*?<code>(.*?)</code>(.*?)</div>', text, re.DOTALL)
+    said = {name: found[0] for name, label in labels if (found := re.findall(r">shows (\d of \d)<", label))}
+    assert (said["d dt"], said["d A"], said["d B"]) == ("1 of 5", "1 of 5", "0 of 5")  # the other rows of these runs have no margins
+
+
+def test_a_defect_that_nothing_shows_stands_at_the_gradient_nearest_to_showing_it(render, survivor):
+    rows = tuple(replace(row, margins={"d dt": 0.4, "d A": 0.1}) if row.margin == 0.4 else row for row in survivor.kills)
+    text = render("html", replace(survivor, kills=rows))
+    assert text.count("drop_dA_path (mamba1, full): ×0.4 by l2, SURVIVED") == 1
+
+
+def test_the_numbers_have_the_worst_element_and_step(render, stranger):
+    text = render("html", stranger)
+    assert "<td>b=0, t=64, h=3</td><td>64</td>" in text
+
+
 def test_each_defect_is_a_point_with_its_name(render, passing):
     page = Page(render("html", passing))
     points = [attributes for tag, attributes in page.tags if tag == "circle"]

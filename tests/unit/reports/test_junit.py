@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 from junitparser import Error, Failure, JUnitXml, Skipped
@@ -74,3 +75,16 @@ def test_a_hostile_name_is_text(render, hostile):
     assert "\x1b" not in text
     assert "\x00" not in text
     assert any("<script>alert(1)</script>" in name for name in named(read(text)))
+
+
+def test_a_test_case_says_where_its_metal_kernel_ran(render, stranger, on_cpu):
+    def said(run) -> list[str]:
+        return [found.get("value") for found in ET.fromstring(render("junit", run)).iterfind("testsuite/testcase/properties/property")]
+
+    assert said(on_cpu(stranger)) == ["metal-cpu"] * 48
+    assert said(stranger) == []
+
+
+def test_a_survivor_says_how_near_it_came_to_the_tolerance(render, survivor):
+    ended = named(read(render("junit", survivor)))
+    assert "seen in 0 of 48 cases, at most 0.4 times the tolerance of d dt" in ended["mlx: mutants | drop_dA_path mamba1 full"][0].text

@@ -109,3 +109,11 @@ def test_an_unfinished_run_is_no_success_of_the_tool(render, incomplete, strange
 def test_a_place_is_a_uri(render, survivor, folder, uri):
     text = render("sarif", survivor, places={"mlx": (folder, "mlx.py", 1)})
     assert {r["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for r in results(text)} == {uri}
+
+
+def test_a_result_has_case_element_step_and_place_as_properties(render, stranger, crash, on_cpu):
+    by_name = {r["message"]["text"].partition(" of ")[0]: r["properties"] for r in results(render("sarif", on_cpu(stranger)))}
+    case = by_name["d dt"].pop("case")
+    assert case.startswith("ssm_scan/B2,T65")
+    assert by_name["d dt"] == {"element": "b=0, t=64, h=3", "step": 64, "place": "metal-cpu"}
+    assert all(set(r["properties"]) == {"case"} for r in results(render("sarif", crash)))  # it came to no element

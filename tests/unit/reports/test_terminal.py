@@ -332,3 +332,34 @@ def test_a_check_that_fails_is_named_with_its_case_its_sentence_and_the_line_tha
 
 def test_a_run_without_checks_has_no_line_about_them(passing, render):
     assert "checks" not in render("terminal", passing, width=110)
+
+
+def test_what_says_nothing_of_one_gradient_is_not_said_to_agree_without_a_but(render, passing):
+    def mute(verdict):
+        found = tuple(replace(m, zero="zero-kept", ratios={}) if m.quantity == "d A" else m for m in verdict.evidence.measurements)
+        return replace(verdict, evidence=replace(verdict.evidence, measurements=found))
+
+    run = replace(passing, verdicts=tuple(map(mute, passing.verdicts)), exit_code=ExitCode.NOTHING)
+    text = render("terminal", run)
+    assert text.startswith("NOT ALL CHECKED  ssm_scan: mlx agrees with the truth, but no case says anything of d A; 5 of 5 mutants killed")
+    assert "5 gradients checked (s x dt B C)" in text
+    assert "nothing was checked" not in text
+
+
+def test_the_most_telling_case_is_not_one_of_a_single_step_or_of_a_truth_of_zero(render, stranger):
+    """Both would be further off than the others."""
+    wrong = stranger.verdicts[40].evidence.measurements[4]
+    assert wrong.quantity == "d dt"
+
+    def also(steps: int, seed: int, **changes) -> Verdict:
+        item = replace(stranger.verdicts[40].item, case=f"ssm_scan/B2,T{steps},H4,P8,N16,G2,mamba2/f32/long-memory/{seed}")
+        return Verdict(item, Outcome.FAILED, "", Evidence(item, "measured", (replace(wrong, **changes),)))
+
+    single = also(1, 90, profile=(9e9,), worst=(0, 0, 3), worst_step=0)
+    zero = also(65, 91, zero="zero-broken", want=0.0, ratios={})
+    text = render("terminal", replace(stranger, verdicts=(*stranger.verdicts, single, zero)))
+    told = text[text.index("FAILED d dt") :]
+    assert "in 9 of 50 cases" in told
+    assert "element  d dt[b=0, t=64, h=3]  got 1.5  want -2.5" in told
+    alone = render("terminal", replace(stranger, verdicts=(single, zero)))  # where there is no other, one of them is told
+    assert "FAILED d dt" in alone

@@ -9,7 +9,7 @@ import pytest
 from gradcheck import UsageError
 from gradcheck.kernels.ssm_scan.mlx import ssm_scan
 from gradcheck.suite import find_op, load
-from gradcheck.testing import assert_grads
+from gradcheck.testing import assert_grads, assert_killed
 
 CASE = "ssm_scan/B1,T4,H2,G1,P1,N2,mamba2/f32/long-memory/0"
 SHAPES = {"s": (2, 4, 3, 5), "x": (2, 9, 4, 3), "dt": (2, 9, 4), "A": (4,), "B": (2, 9, 2, 5), "C": (2, 9, 2, 5)}
@@ -75,3 +75,19 @@ def test_given_cotangents_are_used():
 def test_what_does_not_fit_is_an_error_that_names_it(function, given, op: str, why: str):
     with pytest.raises(UsageError, match=why):
         assert_grads(function, given, op=op)
+
+
+def test_a_known_defect_is_seen_at_a_case_and_one_that_is_not_there_is_no_kill():
+    assert_killed("drop_softplus_slope", "mlx", CASE)
+    with pytest.raises(AssertionError, match="SURVIVED  null in mlx"):
+        assert_killed("null", "mlx", CASE)
+    with pytest.raises(UsageError, match="name the defect"):
+        assert_killed("", "mlx", CASE)
+    with pytest.raises(UsageError, match="drop_softplus_slope"):
+        assert_killed("drop_softplus_slop", "mlx", CASE)
+
+
+def test_outputs_alone_are_compared_where_that_is_asked():
+    assert_grads(without_dA, CASE, forward_only=True)
+    with pytest.raises(AssertionError, match="✗ y"):
+        assert_grads(lambda *inputs: [1.001 * out for out in ssm_scan(*inputs)], CASE, forward_only=True)

@@ -192,6 +192,41 @@ def test_relu_is_right_away_from_its_kink_and_told_of_it_at_it():
     assert "at or near a kink: slope" in str(at)
 
 
+def test_a_function_that_draws_anew_each_time_is_told_so_and_no_kink_is_blamed():
+    function = lambda x: x * x * (1 + mx.random.uniform(shape=x.shape))  # noqa: E731
+    found = gradcheck.gradcheck(function, arrays((6,))[0])
+    assert not found
+    assert "it is not deterministic: two calls at the same inputs differ in " in str(found)
+    assert "fix its seed" in str(found)
+    assert "kink" not in str(found)
+
+
+def test_a_backward_that_draws_anew_each_time_is_told_so():
+    noisy = with_vjp(lambda a, b: a * b, lambda g: [g[0], g[1] + mx.random.uniform(shape=g[1].shape)])
+    found = gradcheck.gradcheck(noisy, arrays((4,), (4,)))
+    assert not found
+    assert "differ in d input 1" in str(found)
+
+
+def test_a_function_that_differs_by_rounding_from_call_to_call_is_right_and_a_wrong_one_is_told_so():
+    class Kernel:
+        def __init__(self, scale):
+            self.scale, self.calls = scale, 0
+
+        def forward(self, a):
+            return a * a
+
+        def vjp(self, inputs, cotangents):
+            self.calls += 1
+            return 2 * inputs[0] * cotangents[0] * np.float32(self.scale * (1 + self.calls % 2 * 2**-23))
+
+    given_ = np.array([0.3, 0.7, 1.1], np.float32)
+    assert gradcheck.gradcheck(Kernel(1.0), given_)
+    found = gradcheck.gradcheck(Kernel(1.01), given_)
+    assert not found
+    assert "3 of 3 elements differ from the truth; it is not deterministic: " in str(found)
+
+
 def test_a_check_that_could_not_see_a_small_error_says_so():
     found = gradcheck.gradcheck(short(lambda x: x * x + 2000.0), arrays((5,)))
     assert found.weak
