@@ -1,26 +1,17 @@
-"""Mistakes people make in a gated delta rule that works a chunk at a time, and in one that goes step by step."""
+"""Mistakes people make in a gated delta rule: in its equations, its heads, its mask and its chunks."""
 
-from gradcheck import Edit, Mutant
+from gradcheck import Mutant
 
-MASKED = ("scalar-masked", "vector-masked")
-SCALAR = ("scalar", "scalar-masked")
-VECTOR = ("vector", "vector-masked")
-
-
-def _chunkwise(find: str, replace: str) -> dict[str, Edit]:
-    return {"chunkwise": Edit("chunkwise.py", find, replace)}
-
-
-def _autodiff(find: str, replace: str) -> dict[str, Edit]:
-    return {"autodiff": Edit("autodiff.py", find, replace)}
-
+from ._gated_delta import MASKED, SCALAR, VECTOR, autodiff, checkpointed, chunkwise
 
 state_without_decay = Mutant(
     op="gated_delta",
     defect="dropped-term",
     why="the state is carried from chunk to chunk, or from step to step, without its decay",
     seen_in="ml-explore/mlx-lm#453 (d6c45998): the decay is missing in the recurrence",
-    edits=_chunkwise("S = S * decay + ", "S = S + ") | _autodiff("decayed = S * gs[:, t]", "decayed = S"),
+    edits=chunkwise("S = mx.addmm(through[i] * S,", "S = mx.addmm(S,")
+    | autodiff("decayed = S * gs[:, t]", "decayed = S")
+    | checkpointed("new = S * gate", "new = S"),
 )
 
 error_before_decay = Mutant(
@@ -28,7 +19,7 @@ error_before_decay = Mutant(
     defect="wrong-formula",
     why="the error of a step is taken against the state before its decay",
     seen_in="ooples/AiDotNet.Tensors#895: RWKV-7 built in the form of RWKV-6",
-    edits=_autodiff("(decayed * key).sum(-1)", "(S * key).sum(-1)"),
+    edits=autodiff("(decayed * key).sum(-1)", "(S * key).sum(-1)") | checkpointed("(new * key).sum(axis=-1)", "(S * key).sum(axis=-1)"),
 )
 
 no_delta_correction = Mutant(
@@ -36,7 +27,9 @@ no_delta_correction = Mutant(
     defect="wrong-branch",
     why="what the state holds under a key is not taken off the value: gated linear attention without the delta",
     seen_in="fla-org/flash-linear-attention f636f5a1: the delta update was nested in a branch and skipped",
-    edits=_chunkwise("D = u - w @ across", "D = u") | _autodiff("(vs[:, t] - (decayed * key).sum(-1))", "vs[:, t]"),
+    edits=chunkwise("mx.addmm(v[i], k_in[i], S, alpha=-1)", "v[i]")
+    | autodiff("(vs[:, t] - (decayed * key).sum(-1))", "vs[:, t]")
+    | checkpointed("(value - (new * key).sum(axis=-1))", "value"),
 )
 
 read_before_update = Mutant(
@@ -44,7 +37,9 @@ read_before_update = Mutant(
     defect="off-by-one-time",
     why="y of a step is read before the step writes its own value",
     seen_in="RWKV-6 reads before the update where others read after it; fla-org/flash-linear-attention 0c1c0b65",
-    edits=_chunkwise("+ m @ D", "+ mx.tril(m, -1) @ D") | _autodiff("y = (new * qs", "y = (decayed * qs"),
+    edits=chunkwise("+ qk @ D", "+ mx.tril(qk, -1) @ D")
+    | autodiff("y = (new * qs", "y = (decayed * qs")
+    | checkpointed("ys.append((new * query", "ys.append((S * gate * query"),
 )
 
 heads_in_tiles = Mutant(
@@ -52,8 +47,9 @@ heads_in_tiles = Mutant(
     defect="head-map",
     why="value head h reads key head h mod Hk instead of h // (Hv / Hk)",
     seen_in="ggml-org/llama.cpp#15625 (ggml e4556fe5): a modulo where the model repeats",
-    edits=_chunkwise("mx.repeat(a, heads_per_key, axis=2)", "mx.tile(a, (1, 1, heads_per_key, 1))")
-    | _autodiff("mx.repeat(a.astype(mx.float32), heads_per_key, axis=2)", "mx.tile(a.astype(mx.float32), (1, 1, heads_per_key, 1))"),
+    edits=chunkwise("_chunks(a, chunk, 1) for", "_chunks(mx.tile(a, (1, 1, heads_per_key, 1)), chunk, heads_per_key) for")
+    | autodiff("mx.repeat(a.astype(mx.float32), heads_per_key, axis=2)", "mx.tile(a.astype(mx.float32), (1, 1, heads_per_key, 1))")
+    | checkpointed("mx.repeat(a, heads_per_key, axis=2)", "mx.tile(a, (1, 1, heads_per_key, 1))"),
 )
 
 beta_once = Mutant(
@@ -61,7 +57,7 @@ beta_once = Mutant(
     defect="dropped-term",
     why="beta weighs the values that are written, but not what is taken off for the state before the chunk",
     seen_in="fla-org/flash-linear-attention#863: a part of the path of beta missing",
-    edits=_chunkwise("T @ (beta * k_in)", "T @ k_in"),
+    edits=chunkwise("solve[i] @ errors[-1]", "T[i] @ (beta[i] * v[i] - k_in[i] @ S)"),
 )
 
 beta_twice = Mutant(
@@ -69,7 +65,7 @@ beta_twice = Mutant(
     defect="wrong-scaling",
     why="values are weighed by beta squared",
     seen_in="fla-org/flash-linear-attention#87 (505809bf): an extra scale passed to the helper of dv",
-    edits=_chunkwise("T @ (beta * v)", "T @ (beta * beta * v)"),
+    edits=chunkwise("solve[i] @ errors[-1]", "solve[i] @ (beta[i] * v[i] - k_in[i] @ S)"),
 )
 
 no_system = Mutant(
@@ -77,60 +73,15 @@ no_system = Mutant(
     defect="dropped-term",
     why="the steps of a chunk do not see each other's corrections: the triangular system is taken for the identity",
     seen_in="ml-explore/mlx 7c112e4ac: a wrong term of the triangular inverse",
-    edits=_chunkwise("T = unit_inverse(beta * kk)", "T = unit_inverse(0 * beta * kk)"),
+    edits=chunkwise("T = unit_inverse(beta * kk)", "T = unit_inverse(0 * beta * kk)"),
 )
 
 plus_in_the_inverse = Mutant(
     op="gated_delta",
     defect="wrong-sign",
-    why="a plus for the minus of the corner in the triangular inverse",
+    why="a plus for the minus in the triangular inverse",
     seen_in="ml-explore/mlx 7c112e4ac (branch gated-delta-update): plus in the first Neumann term",
-    edits=_chunkwise("corner = -(lower @ below @ upper)", "corner = lower @ below @ upper"),
-)
-
-inverse_gradient_sign = Mutant(
-    op="gated_delta",
-    defect="wrong-sign",
-    why="the gradient of the triangular inverse has the other sign",
-    seen_in="ml-explore/mlx 7c112e4ac (branch gated-delta-update): plus in the first Neumann term",
-    edits=_chunkwise("return -mx.tril(across @ cotangent @ across, -1)", "return mx.tril(across @ cotangent @ across, -1)"),
-)
-
-inverse_gradient_without_transpose = Mutant(
-    op="gated_delta",
-    defect="transposed-layout",
-    why="the gradient of the triangular inverse is taken with the inverse where its transpose belongs",
-    seen_in="fla-org/flash-linear-attention da1970a6: an accumulator laid out transposed",
-    edits=_chunkwise("across = out.swapaxes(-1, -2)\n    return", "across = out\n    return"),
-)
-
-inverse_gradient_unmasked = Mutant(
-    op="gated_delta",
-    defect="mask-ignored",
-    why="the gradient of the inverse is not masked to the lower triangle",
-    seen_in="fla-org/flash-linear-attention#794 (91d870f8): blocks without their boundary mask",
-    edits=_chunkwise("return -mx.tril(across @ cotangent @ across, -1)", "return -(across @ cotangent @ across)"),
-    expect="equivalent",
-    reason="what L is made of is masked below the diagonal itself, and its gradient passes through that mask",
-)
-
-decay_gradient_late = Mutant(
-    op="gated_delta",
-    defect="off-by-one-time",
-    why="dg of a step uses the decay up to that step where it should be up to the one before",
-    seen_in="fla-org/flash-linear-attention 0c1c0b65 (issue #77): S_t for S_{t-1} in the gradient of the decay",
-    edits=_chunkwise("ahead[..., :, :-1]", "ahead[..., :, 1:]"),
-)
-
-decay_gradient_divides = Mutant(
-    op="gated_delta",
-    defect="div-by-small",
-    why="the gradient of the decay products is divided by the gate, which may be 0",
-    seen_in="ml-explore/mlx#1167 (fd1c08137); ml-explore/mlx-lm#1389: a chunked backward divides by the gate",
-    edits=_chunkwise(
-        "return (out[..., :, 1:] * ahead[..., :, :-1]).sum(-2)",
-        "return mx.stack([(cotangent * out)[..., i:, :i].sum((-2, -1)) / _[..., i - 1] for i in range(1, ahead.shape[-1])], -1)",
-    ),
+    edits=chunkwise("eye[i : i + 1] - L", "eye[i : i + 1] + L"),
 )
 
 decay_by_logarithms = Mutant(
@@ -138,7 +89,7 @@ decay_by_logarithms = Mutant(
     defect="nan-overflow-exp",
     why="decays as exponentials of differences of summed logarithms: -inf less -inf for a gate of 0",
     seen_in="ml-explore/mlx d76b0e95d (branch gated-delta-update): log of a gate without a clamp",
-    edits=_chunkwise(
+    edits=chunkwise(
         "return mx.tril(mx.cumprod(mx.where(later, steps, 1), axis=-2))",
         "sums = mx.cumsum(mx.log(steps), axis=-2)\n    return mx.tril(mx.exp(sums - sums.swapaxes(-1, -2)))",
     ),
@@ -149,9 +100,9 @@ diagonal_of_the_system = Mutant(
     defect="boundary-compare",
     why="the system keeps its diagonal: <= for < between steps",
     seen_in="fla-org/flash-linear-attention c57e6c29: a wrong strictness at the boundary",
-    edits=_chunkwise("mx.tril(within * (k @ keys), -1),", "mx.tril(within * (k @ keys)),"),
+    edits=chunkwise("mx.tril(within * _dots(k, k), -1),", "mx.tril(within * _dots(k, k)),"),
     expect="equivalent",
-    reason="the inverse reads blocks below the diagonal only, and its gradient is masked below the diagonal",
+    reason="the inverse reads blocks below the diagonal only, and the cotangent of the system is masked below the diagonal",
 )
 
 keys_decay_from_the_start = Mutant(
@@ -159,7 +110,7 @@ keys_decay_from_the_start = Mutant(
     defect="wrong-variable",
     why="what a step writes reaches the end of its chunk decayed from the start of the chunk, not from that step",
     seen_in="fla-org/flash-linear-attention 9d148e32: decay anchored at the wrong edge of a block",
-    edits=_chunkwise("        k * to_end,", "        k * from_start,"),
+    edits=chunkwise("        k * to_end,", "        k * from_start,"),
     variants=SCALAR,
 )
 
@@ -168,7 +119,7 @@ queries_without_decay = Mutant(
     defect="dropped-term",
     why="y reads the state before the chunk without its decay since",
     seen_in="ml-explore/mlx-lm#453 (d6c45998): a missing decay",
-    edits=_chunkwise("q * from_start,\n        k * to_end,", "q,\n        k * to_end,"),
+    edits=chunkwise("q * from_start,\n        k * to_end,", "q,\n        k * to_end,"),
     variants=SCALAR,
 )
 
@@ -177,7 +128,7 @@ sub_chunk_too_many = Mutant(
     defect="off-by-one-time",
     why="between two sub-chunks the decay of the earlier one is counted too",
     seen_in="fla-org/flash-linear-attention c3f16354: counted at two places; 9d148e32: decay anchored off by one block",
-    edits=_chunkwise("between[..., a, b + 1, None, :]", "between[..., a, b, None, :]"),
+    edits=chunkwise("between[..., a, b + 1, None, :]", "between[..., a, b, None, :]"),
     variants=VECTOR,
 )
 
@@ -186,7 +137,7 @@ sub_chunk_shifted_at_the_end = Mutant(
     defect="chunk-boundary-state",
     why="the decay to the end of a chunk starts one sub-chunk early",
     seen_in="fla-org/flash-linear-attention 1fb4e97b: states[c] for states[c + 1]",
-    edits=_chunkwise("between[..., -1, 1:, None, :]", "between[..., -1, :-1, None, :]"),
+    edits=chunkwise("between[..., -1, 1:, None, :]", "between[..., -1, :-1, None, :]"),
     variants=VECTOR,
 )
 
@@ -195,7 +146,7 @@ channels_share_a_gate = Mutant(
     defect="wrong-axis",
     why="within a sub-chunk all key channels decay by the gate of the first",
     seen_in="fla-org/flash-linear-attention#851 (12e2a700): reduced along the wrong axis",
-    edits=_chunkwise("within, from_start, to_end = sub[..., 1:, 1:],", "within, from_start, to_end = sub[..., :1, 1:, 1:],"),
+    edits=chunkwise("within, from_start, to_end = sub[..., 1:, 1:],", "within, from_start, to_end = sub[..., :1, 1:, 1:],"),
     variants=VECTOR,
 )
 
@@ -204,7 +155,8 @@ first_chunk_mask_for_all = Mutant(
     defect="mask-ignored",
     why="every chunk is masked by the mask of the first",
     seen_in="unslothai/unsloth-zoo e9c2d064; ml-explore/mlx-lm#546 (a4e32ef5): a mask indexed by the step within the chunk",
-    edits=_chunkwise("kept = mask[:, :, None]", "kept = mask[:, mx.arange(length) % chunk][:, :, None]"),
+    edits=chunkwise("kept = mask[:, :, None]", "kept = mask[:, mx.arange(length) % chunk][:, :, None]")
+    | checkpointed("mx.split(mask[", "mx.split(mask[:, mx.arange(length) % every]["),
     variants=MASKED,
 )
 
@@ -213,8 +165,9 @@ masked_steps_write = Mutant(
     defect="mask-ignored",
     why="a masked step still writes into the state",
     seen_in="ml-explore/mlx-lm#690 (43082fea); huggingface/transformers#32677: padding enters the state",
-    edits=_chunkwise("beta = mx.where(kept, beta, 0)", "beta = mx.where(kept, beta, beta)")
-    | _autodiff("mx.where(kept[..., None], new, S)", "mx.where(kept[..., None], new, new)"),
+    edits=chunkwise("beta = mx.where(kept, beta, 0)", "beta = mx.where(kept, beta, beta)")
+    | autodiff("mx.where(kept[..., None], new, S)", "mx.where(kept[..., None], new, new)")
+    | checkpointed("mx.where(mask[:, t], new, S)", "new"),
     variants=MASKED,
 )
 
@@ -223,8 +176,9 @@ masked_steps_decay = Mutant(
     defect="mask-ignored",
     why="a masked step still decays the state",
     seen_in="state-spaces/mamba#368: the decay of steps that are not there",
-    edits=_chunkwise("kept[..., None], g, 1)", "kept[..., None], g, g)")
-    | _autodiff("new, S), mx.where(kept", "new, decayed), mx.where(kept"),
+    edits=chunkwise("kept[..., None], g, 1)", "kept[..., None], g, g)")
+    | autodiff("new, S), mx.where(kept", "new, decayed), mx.where(kept")
+    | checkpointed("mx.where(mask[:, t], new, S)", "mx.where(mask[:, t], new, S * gate)"),
     variants=MASKED,
 )
 
@@ -233,7 +187,9 @@ masked_steps_read = Mutant(
     defect="mask-ignored",
     why="y of a masked step is what the state gives, not 0, and its cotangent flows back",
     seen_in="mlx-lm's ops path (gated_delta_ops), beside its kernels, which write 0",
-    edits=_chunkwise("y = mx.where(mask[:, :, None, None], y, 0)", "y = 1 * y") | _autodiff("mx.where(kept, y, 0)", "mx.where(kept, y, y)"),
+    edits=chunkwise("y = mx.where(mask[:, :, None, None], y, 0)", "y = 1 * y")
+    | autodiff("mx.where(kept, y, 0)", "mx.where(kept, y, y)")
+    | checkpointed("return y if mask is None else mx.where(mask[:, :, None, None], y, 0), last", "return y, last"),
     variants=MASKED,
 )
 
@@ -242,8 +198,7 @@ tail_decays_to_nothing = Mutant(
     defect="mask-ignored",
     why="the steps that fill up the last chunk have a gate of 0: the final state is lost where T is no multiple of the chunk",
     seen_in="state-spaces/mamba#368: padded steps with a decay that is not 1",
-    edits=_chunkwise("_chunks(g[..., None], chunk, 1)[..., 0]", "_chunks(g[..., None], chunk)[..., 0]"),
-    variants=SCALAR,
+    edits=chunkwise("_chunks(gate, chunk, heads_per_key, fill=1)", "_chunks(gate, chunk, heads_per_key)"),
 )
 
 bf16_state_between_chunks = Mutant(
@@ -251,7 +206,8 @@ bf16_state_between_chunks = Mutant(
     defect="precision-downcast",
     why="the state is rounded to bfloat16 between chunks",
     seen_in="fla-org/flash-linear-attention#740 (99db89bf): state transitions rounded to bf16 between chunks",
-    edits=_chunkwise("S = S * decay + D", "S = (S * decay).astype(mx.bfloat16).astype(mx.float32) + D"),
+    edits=chunkwise("S = mx.addmm(through[i] * S,", "S = mx.addmm((through[i] * S).astype(mx.bfloat16).astype(mx.float32),")
+    | checkpointed("(S, *parts)", "(S.astype(mx.bfloat16).astype(mx.float32), *parts)"),
     dtypes=("f32",),
 )
 
@@ -260,7 +216,8 @@ bf16_state = Mutant(
     defect="precision-downcast",
     why="the state is rounded to bfloat16 after every step",
     seen_in="ml-explore/mlx-lm#997 (735a43b2): gate and state rounded to bf16 every step",
-    edits=_autodiff("S = new\n", "S = new.astype(mx.bfloat16).astype(mx.float32)\n"),
+    edits=autodiff("S = new\n", "S = new.astype(mx.bfloat16).astype(mx.float32)\n")
+    | checkpointed("new = new + key", "new = new.astype(mx.bfloat16).astype(mx.float32) + key"),
     dtypes=("f32",),
 )
 
@@ -269,8 +226,9 @@ bf16_gate = Mutant(
     defect="precision-downcast",
     why="the gate is rounded to bfloat16",
     seen_in="ml-explore/mlx-lm#997 (735a43b2): gate and state rounded to bf16 every step",
-    edits=_chunkwise("length = q.shape[1]", "length, g = q.shape[1], g.astype(mx.bfloat16).astype(g.dtype)")
-    | _autodiff("decayed = S * gs[:, t]", "decayed = S * gs[:, t].astype(mx.bfloat16)"),
+    edits=chunkwise("    length, heads", "    g = g.astype(mx.bfloat16).astype(g.dtype)\n    length, heads")
+    | checkpointed("    length, heads", "    g = g.astype(mx.bfloat16).astype(g.dtype)\n    length, heads")
+    | autodiff("decayed = S * gs[:, t]", "decayed = S * gs[:, t].astype(mx.bfloat16)"),
     dtypes=("f32",),
 )
 
@@ -279,8 +237,9 @@ bf16_beta = Mutant(
     defect="precision-downcast",
     why="beta is rounded to bfloat16 and back",
     seen_in="vllm-project/vllm#53877: beta rounded to bf16 and back",
-    edits=_chunkwise("length = q.shape[1]", "length, beta = q.shape[1], beta.astype(mx.bfloat16).astype(beta.dtype)")
-    | _autodiff("betas[:, t, :, None] *", "betas[:, t, :, None].astype(mx.bfloat16) *"),
+    edits=chunkwise("    length, heads", "    beta = beta.astype(mx.bfloat16).astype(beta.dtype)\n    length, heads")
+    | checkpointed("    length, heads", "    beta = beta.astype(mx.bfloat16).astype(beta.dtype)\n    length, heads")
+    | autodiff("betas[:, t, :, None] *", "betas[:, t, :, None].astype(mx.bfloat16) *"),
     dtypes=("f32",),
 )
 
@@ -289,8 +248,9 @@ state_detached = Mutant(
     defect="autodiff-glue",
     why="the initial state is detached: its gradient is 0",
     seen_in="fla-org/flash-linear-attention f0156a75: the initial state detached",
-    edits=_chunkwise("state.astype(mx.float32))\n", "mx.stop_gradient(state.astype(mx.float32)))\n")
-    | _autodiff("S = state.astype(mx.float32)", "S = mx.stop_gradient(state.astype(mx.float32))"),
+    edits=chunkwise("state.astype(mx.float32).swapaxes(-1, -2)", "mx.stop_gradient(state).astype(mx.float32).swapaxes(-1, -2)")
+    | checkpointed("S, ys = state", "S, ys = mx.stop_gradient(state)")
+    | autodiff("S = state.astype(mx.float32)", "S = mx.stop_gradient(state.astype(mx.float32))"),
 )
 
 final_state_detached = Mutant(
@@ -298,8 +258,9 @@ final_state_detached = Mutant(
     defect="wrong-seed",
     why="the cotangent of the final state is ignored: the reverse recurrence starts at 0",
     seen_in="open-lm-engine/accelerated-model-architectures#445: the adjoint started at zero",
-    edits=_chunkwise("last.astype(state.dtype)", "mx.stop_gradient(last.astype(state.dtype))")
-    | _autodiff("S.astype(state.dtype)", "mx.stop_gradient(S.astype(state.dtype))"),
+    edits=chunkwise("mx.flatten(S, 1, 2)", "mx.stop_gradient(mx.flatten(S, 1, 2))")
+    | checkpointed("S.astype(state.dtype)", "mx.stop_gradient(S.astype(state.dtype))")
+    | autodiff("S.astype(state.dtype)", "mx.stop_gradient(S.astype(state.dtype))"),
 )
 
 state_dropped_for_one_sequence = Mutant(
@@ -307,8 +268,9 @@ state_dropped_for_one_sequence = Mutant(
     defect="missing-init",
     why="a batch of one starts from a state of zeros",
     seen_in="vllm-project/vllm#22034: the initial state dropped when the batch is 1",
-    edits=_chunkwise("state.astype(mx.float32))\n", "state.astype(mx.float32) * (q.shape[0] > 1))\n")
-    | _autodiff("S = state.astype(mx.float32)", "S = state.astype(mx.float32) * (q.shape[0] > 1)"),
+    edits=chunkwise("state.astype(mx.float32).swapaxes(-1, -2)", "(state.astype(mx.float32) * (q.shape[0] > 1)).swapaxes(-1, -2)")
+    | checkpointed("S, ys = state", "S, ys = (q.shape[0] > 1) * state")
+    | autodiff("S = state.astype(mx.float32)", "S = state.astype(mx.float32) * (q.shape[0] > 1)"),
 )
 
 gate_of_the_first_step = Mutant(
@@ -316,7 +278,7 @@ gate_of_the_first_step = Mutant(
     defect="dropped-term",
     why="every step decays by the gate of the first",
     seen_in="huggingface/transformers#46084 (#46032): only the first token used",
-    edits=_autodiff("decayed = S * gs[:, t]", "decayed = S * gs[:, 0]"),
+    edits=autodiff("decayed = S * gs[:, t]", "decayed = S * gs[:, 0]") | checkpointed("new = S * gate", "new = S * decay[:, 0]"),
 )
 
 state_of_the_first_sequence = Mutant(
@@ -324,8 +286,11 @@ state_of_the_first_sequence = Mutant(
     defect="state-leak-across-sequences",
     why="every sequence goes on from the state of the first",
     seen_in="ggml-org/llama.cpp#14211: parallel sequences wrong",
-    edits=_chunkwise("across = S.swapaxes(-1, -2)", "across = mx.broadcast_to(S[:1], S.shape).swapaxes(-1, -2)")
-    | _autodiff("S = state.astype(mx.float32)", "S = mx.broadcast_to(state[:1], state.shape).astype(mx.float32)"),
+    edits=chunkwise(
+        "state.astype(mx.float32).swapaxes(-1, -2)", "mx.broadcast_to(state[:1], state.shape).astype(mx.float32).swapaxes(-1, -2)"
+    )
+    | checkpointed("S, ys = state", "S, ys = mx.broadcast_to(state[:1], state.shape)")
+    | autodiff("S = state.astype(mx.float32)", "S = mx.broadcast_to(state[:1], state.shape).astype(mx.float32)"),
 )
 
 queries_for_keys = Mutant(
@@ -333,7 +298,8 @@ queries_for_keys = Mutant(
     defect="wrong-variable",
     why="the value is written under the query instead of the key",
     seen_in="fla-org/flash-linear-attention#623 (3ddba2a0): one array taken for another",
-    edits=_autodiff("delta[..., None] * key", "delta[..., None] * qs[:, t, :, None]"),
+    edits=autodiff("delta[..., None] * key", "delta[..., None] * qs[:, t, :, None]")
+    | checkpointed("new + key * delta", "new + query[..., None, :] * delta"),
 )
 
 scaled_queries = Mutant(
@@ -341,6 +307,79 @@ scaled_queries = Mutant(
     defect="wrong-scaling",
     why="y is scaled by 1 / sqrt(Dk), which the caller has done already",
     seen_in="fla-org/flash-linear-attention 9f8eb945: queries scaled twice; ggml's op scales where mlx-lm's does not",
-    edits=_chunkwise("return y.astype(q.dtype), last", "return (y * q.shape[-1] ** -0.5).astype(q.dtype), last")
-    | _autodiff("mx.stack(ys, axis=1)", "(mx.stack(ys, axis=1) * q.shape[-1] ** -0.5)"),
+    edits=chunkwise("return y.astype(q.dtype),", "return (y * q.shape[-1] ** -0.5).astype(q.dtype),")
+    | checkpointed("mx.concatenate(ys, axis=1)", "(mx.concatenate(ys, axis=1) * q.shape[-1] ** -0.5)")
+    | autodiff("mx.stack(ys, axis=1)", "(mx.stack(ys, axis=1) * q.shape[-1] ** -0.5)"),
+)
+
+first_mask_for_every_sequence = Mutant(
+    op="gated_delta",
+    defect="wrong-index/stride",
+    why="every sequence is masked by the mask of the first",
+    seen_in="ml-explore/mlx-lm#546 (a4e32ef5): a mask of the wrong rows",
+    edits=chunkwise("kept = mask[:, :, None]", "kept = mx.broadcast_to(mask[:1], mask.shape)[:, :, None]")
+    | autodiff("kept = mask[:, t,", "kept = mask[:1, t,")
+    | checkpointed("mx.where(mask[:, t], new, S)", "mx.where(mask[:1, t], new, S)"),
+    variants=MASKED,
+)
+
+decay_as_a_quotient = Mutant(
+    op="gated_delta",
+    defect="div-by-small",
+    why="the decay from a step to the end of its chunk is that of the whole chunk divided by that up to the step, 0/0 once a gate is 0",
+    seen_in="ml-explore/mlx-lm#1389: a chunked form divides by the gate; BlinkDL/RWKV-LM's kernels divide by w",
+    edits=chunkwise("all_[..., -1, 1:, None]", "all_[..., -1:, :1] / all_[..., 1:, :1]"),
+    variants=SCALAR,
+)
+
+one_step_without_a_gate = Mutant(
+    op="gated_delta",
+    defect="short-T",
+    why="a single step, or a single chunk, takes a path without the gate",
+    seen_in="state-spaces/mamba fc80874: lengths below a window take another path",
+    edits=chunkwise("S = mx.addmm(through[i] * S,", "S = mx.addmm((through[i] if v.shape[0] > 1 else 1) * S,")
+    | autodiff("decayed = S * gs[:, t]", "decayed = S * (gs[:, t] if q.shape[1] > 1 else 1)")
+    | checkpointed("new = S * gate", "new = S * (gate if decay.shape[1] > 1 else 1)"),
+)
+
+keys_of_the_next_step = Mutant(
+    op="gated_delta",
+    defect="causality",
+    why="the error of a step is taken under the key of the next one",
+    seen_in="fla-org/flash-linear-attention#1240: an anchor taken from later tokens",
+    edits=autodiff("(decayed * key).sum(-1)", "(decayed * ks[:, min(t + 1, q.shape[1] - 1), :, None]).sum(-1)")
+    | checkpointed("(new * key).sum(axis=-1)", "(new * k[:, min(t + 1, q.shape[1] - 1), :, None, :]).sum(axis=-1)"),
+)
+
+beta_dropped = Mutant(
+    op="gated_delta",
+    defect="dropped-term",
+    why="the error is written whole, without beta",
+    seen_in="fla-org/flash-linear-attention#863: a part of the path of beta missing",
+    edits=autodiff("betas[:, t, :, None] * (vs", "(vs") | checkpointed("* weight\n", "\n"),
+)
+
+beta_of_the_first_step = Mutant(
+    op="gated_delta",
+    defect="wrong-index/stride",
+    why="every step is weighed by the beta of the first",
+    seen_in="huggingface/transformers#46084 (#46032): only the first token used",
+    edits=autodiff("betas[:, t, :, None]", "betas[:, 0, :, None]") | checkpointed("* weight\n", "* beta[:, 0]\n"),
+)
+
+gradients_stop_at_chunks = Mutant(
+    op="gated_delta",
+    defect="autodiff-glue",
+    why="the state is detached from one chunk, or group of chunks, to the next: what came before gets no gradient",
+    seen_in="fla-org/flash-linear-attention f0156a75: a state detached; purohit10saurabh/mamba-ssm-macos#7",
+    edits=chunkwise("_group(*group, S)", "_group(*group, mx.stop_gradient(S) if ys else S)")
+    | checkpointed("(S, *parts)", "(mx.stop_gradient(S) if ys else S, *parts)"),
+)
+
+state_in_the_closure = Mutant(
+    op="gated_delta",
+    defect="autodiff-glue",
+    why="the state reaches the checkpointed chunk by its closure, of which mx.checkpoint knows nothing",
+    seen_in="ml-explore/mlx: mx.checkpoint has gradients of the arguments only",
+    edits=checkpointed("mx.checkpoint(partial(_chunk, kept))(S, *parts)", "mx.checkpoint(partial(_chunk, kept, S))(*parts)"),
 )

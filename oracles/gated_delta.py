@@ -2,126 +2,22 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck import F64, Kernel, Shapes, op
+from gradcheck import F64, Kernel, op
 from gradcheck.math import where
 
-Range = tuple[float, float]
-
-KEPT = 0.7
-"""Share of the steps that a mask keeps: runs of masked and of unmasked steps are then a few steps long."""
+from ._gated_delta import REGIMES
 
 
-def _draw(rng: np.random.Generator, shapes: Shapes, gate: Range = (0.3, 0.95), beta: Range = (0.1, 0.9)) -> dict[str, F64]:
-    """q, v and state uniform in [-1, 1], keys of length 1, as models have them: the delta rule then contracts while beta <= 2."""
-    inputs = {name: rng.uniform(-1, 1, shape) for name, shape in shapes.items()}
-    inputs["k"] /= np.sqrt((inputs["k"] ** 2).sum(-1, keepdims=True))
-    inputs |= {"g": rng.uniform(*gate, shapes["g"]), "beta": rng.uniform(*beta, shapes["beta"])}
-    if "mask" in shapes:
-        inputs["mask"] = _mask(rng.random(shapes["mask"]) < KEPT)
-    return inputs
+def _lanes(inputs: Mapping[str, F64], w_y: F64, w_s: F64) -> Mapping[str, tuple[F64, F64, F64]]:
+    """The rows of the state compiled by numba, which is imported only here."""
+    from ._gated_delta_lanes import answers
 
-
-def _mask(kept: npt.NDArray[np.bool_]) -> F64:
-    """A mask is no number and stays one of truths; the type of a draw knows numbers only."""
-    return cast("F64", kept)
-
-
-def typical(rng: np.random.Generator, shapes: Shapes) -> dict[str, F64]:
-    """Gates from 0.3 to 0.95, beta from 0.1 to 0.9: every path carries weight."""
-    return _draw(rng, shapes)
-
-
-def long_memory(rng: np.random.Generator, shapes: Shapes) -> dict[str, F64]:
-    """Gates within 1e-2 of 1 and small beta: the state of the first step still counts at the last, so that errors of a step add up."""
-    return _draw(rng, shapes, (0.99, 0.9999), (0.01, 0.1))
-
-
-def gate_one(rng: np.random.Generator, shapes: Shapes) -> dict[str, F64]:
-    """Gates exactly 1, the plain delta rule: a kernel that divides by log g, or special-cases it, shows."""
-    return _draw(rng, shapes, (1, 1))
-
-
-def gate_half(rng: np.random.Generator, shapes: Shapes) -> dict[str, F64]:
-    """Gates of a half to within 0.1: what decays and what enters are of one size."""
-    return _draw(rng, shapes, (0.4, 0.6))
-
-
-def gate_small(rng: np.random.Generator, shapes: Shapes) -> dict[str, F64]:
-    """Gates from 1e-6 to 1e-3: products of a few underflow in half precision, and their inverses overflow."""
-    inputs = _draw(rng, shapes)
-    return inputs | {"g": 10 ** rng.uniform(-6, -3, shapes["g"])}
-
-
-def gate_zero(rng: np.random.Generator, shapes: Shapes) -> dict[str, F64]:
-    """A third of the gates exactly 0: 0/0, 0·inf and a division by the gate show."""
-    inputs = _draw(rng, shapes)
-    inputs["g"] *= rng.random(shapes["g"]) < 2 / 3
-    return inputs
-
-
-def beta_zero(rng: np.random.Generator, shapes: Shapes) -> dict[str, F64]:
-    """A third of the betas exactly 0: nothing is written there, dv is exactly 0 and dbeta is not."""
-    inputs = _draw(rng, shapes)
-    inputs["beta"] *= rng.random(shapes["beta"]) < 2 / 3
-    return inputs
-
-
-def beta_one(rng: np.random.Generator, shapes: Shapes) -> dict[str, F64]:
-    """beta exactly 1 on keys of length 1: what the state held under a key is replaced to the last bit."""
-    return _draw(rng, shapes, beta=(1, 1))
-
-
-def negative_eigenvalues(rng: np.random.Generator, shapes: Shapes) -> dict[str, F64]:
-    """beta from 1 to 2 (`allow_neg_eigval`): the transition reflects, and signs alternate from step to step."""
-    return _draw(rng, shapes, beta=(1, 2))
-
-
-def growth(rng: np.random.Generator, shapes: Shapes) -> dict[str, F64]:
-    """Gates up to 1.05: states and costates grow, so that a wrong order of the two shows."""
-    return _draw(rng, shapes, (1, 1.05), (0.01, 0.1))
-
-
-def repeated_keys(rng: np.random.Generator, shapes: Shapes) -> dict[str, F64]:
-    """The same key at every step but for a tenth: chunks whose triangular system is as far from the identity as it gets."""
-    inputs = _draw(rng, shapes, (0.9, 1))
-    inputs["k"] = inputs["k"][:, :1] + inputs["k"] / 10
-    inputs["k"] /= np.sqrt((inputs["k"] ** 2).sum(-1, keepdims=True))
-    return inputs
-
-
-def unequal_heads(rng: np.random.Generator, shapes: Shapes) -> dict[str, F64]:
-    """Value heads that differ by powers of ten: a head that is small in the norm of the whole must be right by itself."""
-    inputs = _draw(rng, shapes)
-    scale = 10.0 ** -np.linspace(0, 4, shapes["v"][2])
-    inputs["v"] *= scale[:, None]
-    inputs["state"] *= scale[:, None, None]
-    return inputs
-
-
-def masked_sequence(rng: np.random.Generator, shapes: Shapes) -> dict[str, F64]:
-    """The first sequence masked throughout, the others at the end only, as padding is: gradients there must be exactly 0."""
-    inputs = _draw(rng, shapes)
-    if "mask" in shapes:
-        mask = np.ones(shapes["mask"], np.bool_)
-        mask[:, 2 * shapes["mask"][1] // 3 :] = False
-        mask[0] = False
-        inputs["mask"] = _mask(mask)
-    return inputs
-
-
-def sparse(rng: np.random.Generator, shapes: Shapes) -> dict[str, F64]:
-    """Half of q and v exactly 0, a step of zero keys, and a zero initial state in the first sequence: exact zeros must stay so."""
-    inputs = _draw(rng, shapes)
-    for name in ("q", "v"):
-        inputs[name] *= rng.integers(0, 2, shapes[name])
-    inputs["k"][:, 0] = 0
-    inputs["state"][0] = 0
-    return inputs
+    return answers(inputs, w_y, w_s)
 
 
 @op(
@@ -151,27 +47,29 @@ def sparse(rng: np.random.Generator, shapes: Shapes) -> dict[str, F64]:
     separate={"q": "Dk"},
     dims={"B": (1, 2, 3), "T": (1, 5, 63, 64, 65, 131), "Hk": (1, 2, 3), "Hv": (2, 3, 6), "Dk": (3, 16, 33, 64), "Dv": (1, 5, 34)},
     production=dict.fromkeys(("scalar", "vector", "scalar-masked", "vector-masked"), "B1,T32,Hk1,Hv2,Dk128,Dv16"),
-    regimes={
-        "typical": typical,
-        "long-memory": long_memory,
-        "gate-one": gate_one,
-        "gate-half": gate_half,
-        "gate-small": gate_small,
-        "gate-zero": gate_zero,
-        "beta-zero": beta_zero,
-        "beta-one": beta_one,
-        "negative-eigenvalues": negative_eigenvalues,
-        "growth": growth,
-        "repeated-keys": repeated_keys,
-        "unequal-heads": unequal_heads,
-        "masked-sequence": masked_sequence,
-        "sparse": sparse,
-    },
+    fast=_lanes,
+    regimes=REGIMES,
     kernels=[
         Kernel(
             name="autodiff",
             target="gradcheck.kernels.gated_delta.autodiff:gated_delta",
             sources=("autodiff.py",),
+            dtypes=("f32", "f16", "bf16"),
+            carry="f32",
+            requires="mlx",
+        ),
+        Kernel(
+            name="checkpointed",
+            target="gradcheck.kernels.gated_delta.checkpointed:gated_delta",
+            sources=("checkpointed.py",),
+            dtypes=("f32", "f16", "bf16"),
+            carry="f32",
+            requires="mlx",
+            chunks={"chunk": (1, 16, 1000)},
+        ),
+        Kernel(
+            name="mx-fast",
+            target="gradcheck.kernels.gated_delta.mx_fast:gated_delta",
             dtypes=("f32", "f16", "bf16"),
             carry="f32",
             requires="mlx",
@@ -183,7 +81,17 @@ def sparse(rng: np.random.Generator, shapes: Shapes) -> dict[str, F64]:
             dtypes=("f32", "f16", "bf16"),
             carry="f32",
             requires="mlx",
-            chunks={"chunk": (16, 32, 64)},
+            chunks={"chunk": (4, 16, 64)},
+        ),
+        Kernel(
+            name="metal",
+            target="gradcheck.kernels.gated_delta.metal:gated_delta",
+            sources=("metal.py", "common.metal", "forward.metal", "backward.metal", "sum.metal"),
+            dtypes=("f32", "f16", "bf16"),
+            carry="f32",
+            variants=("scalar", "vector", "scalar-masked", "vector-masked"),
+            requires="mlx",
+            chunks={"chunk": (1, 5, 1000)},
         ),
     ],
 )

@@ -67,7 +67,7 @@ def _measured(ask: SelfJob) -> SelfEvidence:
         return SelfEvidence(item, got.status, detail=got.detail)
     if bad := next((one.problem for one in got.outputs if one.problem), ""):
         return SelfEvidence(item, "raised", detail=f"the forward: an output {bad}")
-    forward = _forward(kernel_of(ask.job), case.dtype, names)
+    forward = own_forward(kernel_of(ask.job), case.dtype, names)
     numeric = trial(item, lambda: self_gradients(forward, problem.inputs, problem.cotangents, names, points=ask.stencil, step=ask.step))
     if isinstance(numeric, Evidence):
         return SelfEvidence(item, numeric.status, detail=numeric.detail)
@@ -79,7 +79,7 @@ def _measured(ask: SelfJob) -> SelfEvidence:
     return SelfEvidence(item, "measured", maa, l2, "; ".join([*got.notes, *notes]))
 
 
-def _forward(kernel: object, dtype: str, moving: Sequence[str]) -> Callable[[Mapping[str, npt.NDArray[np.generic]]], Sequence[F64]]:
+def own_forward(kernel: object, dtype: str, moving: Sequence[str]) -> Callable[[Mapping[str, npt.NDArray[np.generic]]], Sequence[F64]]:
     """The kernel's forward on plain arrays. `call` has already looked at what it returns; here it is called hundreds of times."""
     arrays = arrays_of(kernel)
     function = cast("Callable[..., Any]", getattr(kernel, "forward", kernel))

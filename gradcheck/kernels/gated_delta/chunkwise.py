@@ -6,13 +6,16 @@ Within a chunk of C steps from the state S0, with Γ(t, s) = g_{s+1} … g_t the
 
 so that the d of a chunk, the rows of D, solve a unit triangular system, and everything else is a product::
 
-    (I + L) D = beta (V - (K Γ(·, 0)) S0^T)        L[t, s] = beta_t k_t Γ(t, s) k_s      for s < t
+    (I + L) D = beta E,  E = V - (K Γ(·, 0)) S0^T   L[t, s] = beta_t k_t Γ(t, s) k_s      for s < t
     Y = (Q Γ(·, 0)) S0^T + M D                      M[t, s] = q_t Γ(t, s) k_s             for s <= t
     S_C = S0 Γ(C, 0) + D^T (K Γ(C, ·))
 
 Only the step from chunk to chunk is sequential. Every decay is a product of gates, never a quotient or a difference of logarithms,
 so that a gate of exactly 0 is as good as any. With a gate per key channel L and M are no longer products of matrices: within
 sub-chunks they are summed channel by channel, and from one sub-chunk to another Γ(t, s) is split at the bounds between them.
+
+What S0 already holds is taken off V before the system is solved, not after: where keys repeat, the two solutions are large and
+nearly equal.
 """
 
 from __future__ import annotations
@@ -21,11 +24,16 @@ from typing import cast
 
 import mlx.core as mx
 
-CHUNK = 64
-"""Steps of a chunk: the products within one (C² per channel) are then about as dear as those with a state of 64 to 128 channels."""
+CHUNK = 8
+"""Steps of a chunk. A short one keeps more digits: where keys repeat, a chunk ends in the difference of what the state held and what its
+steps take off, and the longer it is the larger are both beside their difference. On the CPU it is as fast as any up to 32; on a GPU,
+whose products want more rows, give 16 to 64."""
 
-SUB_CHUNK = 16
-"""Steps of a sub-chunk, in which a gate per channel is summed without matrix products."""
+GROUP = 128
+"""Steps whose chunks are worked on at once, but for the state. All temporaries are of one group: that bounds the memory."""
+
+UNIT = 4
+"""A chunk is a multiple of this."""
 
 
 def gated_delta(
@@ -41,7 +49,8 @@ def gated_delta(
 ) -> tuple[mx.array, mx.array]:
     """Outputs of every step, and the final state: equations, shapes and dtypes as `autodiff.gated_delta`. Trainable.
 
-    Memory of a training step is O(T (C + Dk + Dv)) and one state per chunk.
+    Between forward and backward it keeps O(T (C + Dk + Dv)) numbers and one state per chunk; what else it makes lives for a
+    group of chunks.
 
     Args:
         q: [B, T, Hk, Dk].
@@ -51,68 +60,134 @@ def gated_delta(
         beta: [B, T, Hv].
         state: initial state, [B, Hv, Dv, Dk].
         mask: [B, T]; a step that is False keeps the state and gives y = 0.
-        chunk: steps of a chunk, a multiple of 16.
+        chunk: steps of a chunk, a multiple of 4.
 
     Raises:
-        ValueError: `chunk` is not a positive multiple of 16.
+        ValueError: `chunk` is not a positive multiple of 4.
     """
-    if chunk < SUB_CHUNK or chunk % SUB_CHUNK:
-        raise ValueError(f"chunk is {chunk}, need a positive multiple of {SUB_CHUNK}")
-    length = q.shape[1]
-    heads_per_key = v.shape[2] // k.shape[2]
+    if chunk < UNIT or chunk % UNIT:
+        raise ValueError(f"chunk is {chunk}, need a positive multiple of {UNIT}")
+    length, heads_per_key = q.shape[1], v.shape[2] // k.shape[2]
     if mask is not None:  # a step that neither decays nor writes
         kept = mask[:, :, None]
         beta = mx.where(kept, beta, 0)
         g = mx.where(kept if g.ndim == beta.ndim else kept[..., None], g, 1)
-    qs, ks = (_chunks(mx.repeat(a, heads_per_key, axis=2), chunk) for a in (q, k))
-    vs, betas = _chunks(v, chunk), _chunks(beta[..., None], chunk)
-    scalar = g.ndim == beta.ndim
-    pairs = _scalar(qs, ks, _chunks(g[..., None], chunk, 1)[..., 0]) if scalar else _vector(qs, ks, _chunks(g, chunk, 1))
-    y, last = _sweep(pairs, vs, betas, state.astype(mx.float32))
-    y = mx.moveaxis(y, 1, 3).reshape(y.shape[0], -1, y.shape[1], y.shape[-1])[:, :length]
+    gate = g[..., None] if g.ndim == beta.ndim else g
+    whole = [_chunks(a, chunk, 1) for a in (q, k)] + [_chunks(a, chunk, heads_per_key) for a in (v, beta[..., None])]
+    whole.append(_chunks(gate, chunk, heads_per_key, fill=1))
+    S = mx.unflatten(state.astype(mx.float32).swapaxes(-1, -2), 1, (-1, heads_per_key))
+    ys = []
+    # Split, not indexed: the gradient of an index is as large as the whole, and there is one per group.
+    at_once = max(1, GROUP // chunk)
+    bounds = list(range(at_once, whole[0].shape[0], at_once))
+    for group in zip(*(mx.split(a, bounds) for a in whole), strict=True):
+        y, S, *_ = _group(*group, S)
+        ys.append(y)
+    y = _steps(mx.concatenate(ys))[:, :length]
     if mask is not None:
         y = mx.where(mask[:, :, None, None], y, 0)
-    return y.astype(q.dtype), last.astype(state.dtype)
+    return y.astype(q.dtype), mx.flatten(S, 1, 2).swapaxes(-1, -2).astype(state.dtype)
 
 
 Pairs = tuple[mx.array, mx.array, mx.array, mx.array, mx.array, mx.array]
 """What a gate makes of q and k, chunk by chunk: L without beta, M, K Γ(·, 0), Q Γ(·, 0), K Γ(C, ·) and Γ(C, 0)."""
 
 
-def _chunks(a: mx.array, chunk: int, fill: float = 0) -> mx.array:
-    """[B, T, H, D] as [B, H, n, chunk, D] in float32; steps beyond T are `fill`."""
-    B, T, H, D = a.shape
-    a = mx.pad(a.astype(mx.float32), [(0, 0), (0, -T % chunk), (0, 0), (0, 0)], constant_values=mx.array(fill, mx.float32))
-    return mx.moveaxis(a.reshape(B, -1, chunk, H, D), 3, 1)
+def _chunks(a: mx.array, chunk: int, heads_per_key: int, fill: float = 0) -> mx.array:
+    """[B, T, H, D] as [n, B, H / r, r, chunk, D] in float32, with r = `heads_per_key`; steps beyond T are `fill`."""
+    a = mx.pad(a.astype(mx.float32), [(0, 0), (0, -a.shape[1] % chunk), (0, 0), (0, 0)], constant_values=mx.array(fill, mx.float32))
+    a = mx.unflatten(mx.unflatten(a, 2, (-1, heads_per_key)), 1, (-1, chunk))
+    return mx.contiguous(a.transpose(1, 0, 3, 4, 2, 5))
 
 
-def _sweep(pairs: Pairs, v: mx.array, beta: mx.array, S: mx.array) -> tuple[mx.array, mx.array]:
-    """y [B, H, n, C, Dv] and the final state: the one loop, over chunks."""
+def _steps(a: mx.array) -> mx.array:
+    """[n, B, Hk, r, chunk, D] as [B, T, H, D]: `_chunks` undone."""
+    return mx.flatten(mx.flatten(a.transpose(1, 0, 4, 2, 3, 5), 3, 4), 1, 2)
+
+
+def _pairs(q: mx.array, k: mx.array, g: mx.array) -> Pairs:
+    """The pairs of a group. Trainable by MLX, and the better for knowing nothing of the state."""
+    return _scalar(q, k, g[..., 0]) if g.shape[-1] == 1 else _vector(q, k, g)
+
+
+@mx.custom_function
+def _group(q: mx.array, k: mx.array, v: mx.array, beta: mx.array, g: mx.array, S: mx.array) -> tuple[mx.array, ...]:
+    """(y, the state after, and what the backward needs), with the state as S^T [B, Hk, r, Dk, Dv]."""
+    pairs = _pairs(*mx.depends([q, k, g], [S]))
     kk, qk, k_in, q_in, k_out, through = pairs
     T = unit_inverse(beta * kk)
-    U, W = T @ (beta * v), T @ (beta * k_in)
-    count = v.shape[2]
-    # Split, not indexed: the gradient of an index is as large as the whole, and there is one per chunk.
-    chunks = zip(*(mx.split(a, count, axis=2) for a in (U, W, q_in, qk, k_out, through)), strict=True)
-    ys = []
-    S = S[:, :, None]
-    for u, w, q, m, k, decay in chunks:
-        across = S.swapaxes(-1, -2)
-        D = u - w @ across
-        ys.append(q @ across + m @ D)
-        S = S * decay + D.swapaxes(-1, -2) @ k
-    return mx.concatenate(ys, axis=2), S[:, :, 0]
+    solve = T * beta.swapaxes(-1, -2)
+    states, errors, deltas = [S], [], []
+    for i in range(v.shape[0]):
+        errors.append(mx.addmm(v[i], k_in[i], S, alpha=-1))
+        deltas.append(solve[i] @ errors[-1])
+        S = mx.addmm(through[i] * S, k_out[i].swapaxes(-1, -2), deltas[-1])
+        states.append(S)
+    before, E, D = mx.stack(states[:-1]), mx.stack(errors), mx.stack(deltas)
+    return q_in @ before + qk @ D, S, before, E, D, T, *pairs
+
+
+@_group.vjp
+def _group_vjp(primals: tuple[mx.array, ...], cotangents: tuple[mx.array, ...], outputs: tuple[mx.array, ...]) -> tuple[mx.array, ...]:
+    """G, the cotangent of the state, goes back from chunk to chunk; all else is done for the whole group at once."""
+    q, k, _, beta, g, _ = primals
+    dy, G = cotangents[:2]
+    before, E, D, T, kk, qk, k_in, q_in, k_out, through = outputs[2:]
+    solve = T * beta.swapaxes(-1, -2)
+    read = qk.swapaxes(-1, -2) @ dy
+    after, given, solved = [], [], []
+    for i in reversed(range(dy.shape[0])):
+        after.append(G)
+        given.append(mx.addmm(read[i], k_out[i], G))
+        solved.append(solve[i].swapaxes(-1, -2) @ given[-1])
+        G = mx.addmm(through[i] * G, q_in[i].swapaxes(-1, -2), dy[i])
+        G = mx.addmm(G, k_in[i].swapaxes(-1, -2), solved[-1], alpha=-1)
+    dS, dD, dE = (mx.stack(a[::-1]) for a in (after, given, solved))
+    dR = T.swapaxes(-1, -2) @ dD
+    rows, columns = _across(before), _across(D)
+    dL = -mx.tril(dR @ columns, -1)
+    dthrough = (dS * before).sum(-1, keepdims=True)
+    slopes = [
+        beta * dL,
+        mx.tril(dy @ columns),
+        -(dE @ rows),
+        dy @ rows,
+        D @ _across(dS),
+        dthrough if through.shape[-2] > 1 else dthrough.sum(-2, keepdims=True),
+    ]
+    dbeta = (dR * E).sum(-1, keepdims=True) + (dL * kk).sum(-1, keepdims=True)
+    dq, dk, dg = mx.vjp(lambda *a: list(_pairs(*a)), [q, k, g], slopes)[1]
+    # MLX would go on to the next group with G while this one's temporaries are still wanted.
+    (G,) = mx.depends([G], [dq, dk, dg])
+    return dq, dk, dE, dbeta, dg, G
+
+
+def _across(a: mx.array) -> mx.array:
+    """Transposed in memory too: MLX's products on the CPU take three times as long with a second factor that is not."""
+    return mx.contiguous(a.swapaxes(-1, -2))
+
+
+@mx.custom_function
+def _dots(a: mx.array, b: mx.array) -> mx.array:
+    """a b^T, the products of rows with rows. Trainable."""
+    return a @ _across(b)
+
+
+@_dots.vjp
+def _dots_vjp(primals: tuple[mx.array, mx.array], cotangent: mx.array, _: mx.array) -> tuple[mx.array, mx.array]:
+    """As MLX's own, but for `_across` where it pays."""
+    a, b = primals
+    return cotangent @ b, cotangent.swapaxes(-1, -2) @ a
 
 
 def _scalar(q: mx.array, k: mx.array, g: mx.array) -> Pairs:
-    """For one gate per head, g [B, H, n, C]."""
+    """For one gate per head, g [n, B, Hk, r, C]."""
     all_ = decays(g)
     within = all_[..., 1:, 1:]
-    keys = k.swapaxes(-1, -2)
     from_start, to_end = all_[..., 1:, :1], all_[..., -1, 1:, None]
     return (
-        mx.tril(within * (k @ keys), -1),
-        within * (q @ keys),
+        mx.tril(within * _dots(k, k), -1),
+        within * _dots(q, k),
         k * from_start,
         q * from_start,
         k * to_end,
@@ -121,10 +196,11 @@ def _scalar(q: mx.array, k: mx.array, g: mx.array) -> Pairs:
 
 
 def _vector(q: mx.array, k: mx.array, g: mx.array) -> Pairs:
-    """For one gate per head and key channel, g [B, H, n, C, Dk]."""
+    """For one gate per head and key channel, g [n, B, Hk, r, C, Dk]: in sub-chunks of a quarter of a chunk, at least 4 steps."""
     *lead, C, Dk = g.shape
-    count = C // SUB_CHUNK
-    q, k, g = (a.reshape(*lead, count, SUB_CHUNK, Dk) for a in (q, k, g))
+    size = max(UNIT, C // 4)
+    count = C // size
+    q, k, g = (mx.unflatten(a, -2, (count, size)) for a in (q, k, g))
     sub = decays(g.swapaxes(-1, -2))  # [..., count, Dk, t, s]
     within, from_start, to_end = sub[..., 1:, 1:], sub[..., 1:, 0].swapaxes(-1, -2), sub[..., -1, 1:].swapaxes(-1, -2)
     blocks = decays(sub[..., -1, 0].swapaxes(-1, -2))  # over whole sub-chunks: [..., Dk, a, b]
@@ -136,10 +212,8 @@ def _vector(q: mx.array, k: mx.array, g: mx.array) -> Pairs:
     for late, own in zip((k_in, q_in), diagonal, strict=True):
         rows = []
         for a in range(count):
-            blocks_of_row = [
-                (late[..., a, :, :] * between[..., a, b + 1, None, :]) @ k_out[..., b, :, :].swapaxes(-1, -2) for b in range(a)
-            ]
-            empty = mx.zeros((*lead, SUB_CHUNK, SUB_CHUNK * (count - a - 1)))
+            blocks_of_row = [_dots(late[..., a, :, :] * between[..., a, b + 1, None, :], k_out[..., b, :, :]) for b in range(a)]
+            empty = mx.zeros((*lead, size, size * (count - a - 1)))
             rows.append(mx.concatenate([*blocks_of_row, own[..., a, :, :], empty], axis=-1))
         grids.append(mx.concatenate(rows, axis=-2))
     return (
@@ -148,7 +222,7 @@ def _vector(q: mx.array, k: mx.array, g: mx.array) -> Pairs:
         (k_in * between[..., :-1, 0, None, :]).reshape(*lead, C, Dk),
         (q_in * between[..., :-1, 0, None, :]).reshape(*lead, C, Dk),
         (k_out * between[..., -1, 1:, None, :]).reshape(*lead, C, Dk),
-        between[..., -1, :1, :],
+        between[..., -1, 0, :, None],
     )
 
 
@@ -172,47 +246,18 @@ def _decays(g: mx.array) -> mx.array:
 @_decays.vjp
 def _decays_vjp(_: mx.array, cotangent: mx.array, out: mx.array) -> mx.array:
     """dg_i = sum over s < i <= t of dΓ(t, s) Γ(t, i) Γ(i - 1, s): MLX's own divides by g."""
-    ahead = cotangent @ out.swapaxes(-1, -2)
+    ahead = cotangent @ _across(out)
     return (out[..., :, 1:] * ahead[..., :, :-1]).sum(-2)
 
 
 def unit_inverse(L: mx.array) -> mx.array:
-    """(I + L)^-1 for strictly lower triangular L [..., n, n], n a multiple of 16. Trainable.
+    """(I + L)^-1 for strictly lower triangular L [..., n, n], row by row from those above: T_i = e_i - L_i T.
 
-    From the inverses of two diagonal blocks that of the block they make, ``[A 0; B C]^-1 = [A^-1 0; -C^-1 B A^-1 C^-1]``, doubled from
-    single elements up. Every intermediate is a part of an inverse: unlike a power of L, none is larger than the result.
+    Unlike a sum of powers of L, no intermediate is larger than the result.
     """
-    return cast("mx.array", _unit_inverse(L))
-
-
-@mx.custom_function
-def _unit_inverse(L: mx.array) -> mx.array:
     n = L.shape[-1]
-    T = mx.ones((*L.shape[:-2], n, 1, 1))  # the inverses of the diagonal blocks, [..., n / size, size, size]
-    size = 1
-    while size < n:
-        pairs = -(-n // (2 * size))
-        if T.shape[-3] % 2:  # the last block has no partner: it gets the identity
-            T = mx.concatenate([T, mx.broadcast_to(mx.eye(size), (*T.shape[:-3], 1, size, size))], axis=-3)
-            L = _grown(L, 2 * size * pairs)
-        upper, lower = T[..., 0::2, :, :], T[..., 1::2, :, :]
-        grid = L.reshape(*L.shape[:-2], pairs, 2, size, pairs, 2, size)[..., :, 1, :, :, 0, :]
-        below = mx.moveaxis(mx.diagonal(grid, axis1=-4, axis2=-2), -1, -3)
-        corner = -(lower @ below @ upper)
-        top = mx.concatenate([upper, mx.zeros_like(upper)], axis=-1)
-        T = mx.concatenate([top, mx.concatenate([corner, lower], axis=-1)], axis=-2)
-        size *= 2
-    return T[..., 0, :n, :n]
-
-
-def _grown(L: mx.array, n: int) -> mx.array:
-    """L with rows and columns of zeros up to [n, n]."""
-    more = n - L.shape[-1]
-    return mx.pad(L, [(0, 0)] * (L.ndim - 2) + [(0, more), (0, more)])
-
-
-@_unit_inverse.vjp
-def _unit_inverse_vjp(_: mx.array, cotangent: mx.array, out: mx.array) -> mx.array:
-    """dL = -T^T dT T^T, below the diagonal."""
-    across = out.swapaxes(-1, -2)
-    return -mx.tril(across @ cotangent @ across, -1)
+    eye = mx.eye(n)
+    T = mx.broadcast_to(eye[:1], (*L.shape[:-2], 1, n))
+    for i in range(1, n):
+        T = mx.concatenate([T, eye[i : i + 1] - L[..., i : i + 1, :i] @ T], axis=-2)
+    return T
