@@ -27,7 +27,7 @@ no_delta_correction = Mutant(
     defect="wrong-branch",
     why="what the state holds under a key is not taken off the value: gated linear attention without the delta",
     seen_in="fla-org/flash-linear-attention f636f5a1: the delta update was nested in a branch and skipped",
-    edits=chunkwise("mx.addmm(v[i], k_in[i], S, alpha=-1)", "v[i]")
+    edits=chunkwise("errors.append(v[i] - k_in[i] @ S)", "errors.append(v[i])")
     | autodiff("(vs[:, t] - (decayed * key).sum(-1))", "vs[:, t]")
     | checkpointed("(value - (new * key).sum(axis=-1))", "value"),
 )
@@ -100,7 +100,7 @@ diagonal_of_the_system = Mutant(
     defect="boundary-compare",
     why="the system keeps its diagonal: <= for < between steps",
     seen_in="fla-org/flash-linear-attention c57e6c29: a wrong strictness at the boundary",
-    edits=chunkwise("mx.tril(within * _dots(k, k), -1),", "mx.tril(within * _dots(k, k)),"),
+    edits=chunkwise("mx.tril(within * dots(k, k), -1),", "mx.tril(within * dots(k, k)),"),
     expect="equivalent",
     reason="the inverse reads blocks below the diagonal only, and the cotangent of the system is masked below the diagonal",
 )

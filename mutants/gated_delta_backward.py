@@ -237,5 +237,5 @@ last_chunk_without_gradient = Mutant(
     defect="mask-ignored",
     why="the last chunk of a group, which may be padded, is left out of what y gives to D",
     seen_in="state-spaces/mamba#368: the tail of the reverse scan",
-    edits=chunkwise("mx.addmm(read[i], k_out[i], G)", "mx.addmm(read[i] * (i + 1 < dy.shape[0]), k_out[i], G)"),
+    edits=chunkwise("read[i] + k_out[i] @ G", "read[i] * (i + 1 < dy.shape[0]) + k_out[i] @ G"),
 )

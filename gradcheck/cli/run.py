@@ -34,6 +34,13 @@ def _names(_: click.Context, parameter: click.Parameter, value: tuple[str, ...])
     return names
 
 
+def _said(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    """An option that is given and empty is a variable that was not set, not a wish for the whole."""
+    if not value and parameter.name and context.get_parameter_source(parameter.name) is not ParameterSource.DEFAULT:
+        raise click.BadParameter("it is given, but empty; leave the option out or say what it is to be", param=parameter)
+    return value
+
+
 @click.command("run", short_help="Check kernels against the truth, and mutants against the check.")
 @click.option("--op", metavar="NAME", help="The op to check; `gradcheck list` names them.")
 @click.option(
@@ -78,8 +85,16 @@ def _names(_: click.Context, parameter: click.Parameter, value: tuple[str, ...])
     show_default=True,
     help="Who does the work: this machine, or a dask cluster (pip install 'gradcheck[cluster]').",
 )
-@click.option("--scheduler", metavar="ADDRESS", default="", help="Of the dask cluster, `tcp://host:8786`; without it: one on this machine.")
-@click.option("--shard", metavar="K/N", default="", help="Only the K-th of N parts of the plan; `gradcheck merge` puts them together.")
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    default="",
+    callback=_said,
+    help="Of the dask cluster, `tcp://host:8786`; without it: one on this machine.",
+)
+@click.option(
+    "--shard", metavar="K/N", default="", callback=_said, help="Only the K-th of N parts of the plan; `gradcheck merge` puts them together."
+)
 @click.option("--json", "as_json", is_flag=True, help="The run as JSON on stdout; everything for people goes to stderr.")
 @click.option(
     "--resume", metavar="[ID]", is_flag=False, flag_value="", default=None, help="Go on with a run; without ID: the newest unfinished."

@@ -38,6 +38,7 @@ def assemble(  # noqa: PLR0913 - all that a run is made of
     environment: Mapping[str, str],
     notes: Sequence[str],
     planned: int,
+    lacking: int = 0,
     seconds: float,
     forward_only: bool,
     published: Sequence[Band] = (),
@@ -47,7 +48,7 @@ def assemble(  # noqa: PLR0913 - all that a run is made of
 ) -> Run:
     """The run that this evidence makes.
 
-    What is `excused` is undecided instead of failed, with this reason; `causes` has what a second look found at the items it was made of. Of a `part` of a plan nothing is asked that only the whole can tell.
+    At least `lacking` items of the plan are still to be done, though they may decide nothing. What is `excused` is undecided instead of failed, with this reason; `causes` has what a second look found at the items it was made of. Of a `part` of a plan nothing is asked that only the whole can tell.
     """
     all_bands: list[Band] = []
     verdicts: list[Verdict] = []
@@ -89,11 +90,12 @@ def assemble(  # noqa: PLR0913 - all that a run is made of
             over = _over(row for row in rows if row.mutant in subject.mutants)
             skipped += sum(item not in run and group_of(item) in over for item in subject.mutant_items())
     done = len(evidence)
+    wanted = max(planned - skipped, done + lacking)
     code, reasons = gate(
         verdicts,
         kills,
         all_bands,
-        missing=planned - skipped - done,
+        missing=wanted - done,
         absent=plan.absent,
         rotten=[text for subject in plan.subjects for text in subject.stale.values()],
         forward_only=forward_only,
@@ -113,7 +115,7 @@ def assemble(  # noqa: PLR0913 - all that a run is made of
         kills=tuple(kills),
         bands=tuple(all_bands),
         notes=tuple(said),
-        planned=planned - skipped,
+        planned=wanted,
         done=done,
         seconds=seconds,
         exit_code=code,

@@ -214,10 +214,10 @@ def _noise(runs: Sequence[Stored], plan: Plan, request: Request, suite: Suite) -
 
 
 def _missing(runs: Sequence[Stored], plan: Plan, items: Sequence[WorkItem]) -> list[str]:
-    """Where the items are that no run has."""
+    """Where the items are that no run has; which of them are wanted may depend on what the others show, hence "at most"."""
     if not items:
         return []
-    by_shard = {str(run.plan.request.get("shard") or ""): run.id for run in runs}
+    by_shard = {str(run.plan.request.get("shard") or ""): run for run in runs}
     counts = {parse_shard(shard).count for shard in by_shard if shard}
     if len(counts) != 1 or "" in by_shard:
         return [f"{len(items)} items are in none of these runs, first {items[0].id}"]
@@ -225,10 +225,10 @@ def _missing(runs: Sequence[Stored], plan: Plan, items: Sequence[WorkItem]) -> l
     notes = []
     for number, mine in enumerate(shares(plan, count), 1):
         left, run = sum(item in mine for item in items), by_shard.get(f"{number}/{count}")
-        if left and run is None:
-            notes.append(f"shard {number} of {count} is missing: {left} items at least")
-        elif left:
-            notes.append(f"shard {number} of {count} is not finished, {left} items at least are missing: gradcheck run --resume {run}")
+        if left and (run is None or mine.isdisjoint(run.plan.items)):  # what is there may be of another seed
+            notes.append(f"shard {number} of {count} is missing: at most {left} items")
+        elif left and run:
+            notes.append(f"shard {number} of {count} is not finished, at most {left} items are missing: gradcheck run --resume {run.id}")
     return notes
 
 

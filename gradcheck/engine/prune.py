@@ -43,7 +43,7 @@ def old_runs(
     """
     if keep is None and older_than is None:
         return []
-    latest = None if older_than is None else (now or datetime.now(UTC)) - timedelta(days=older_than)
+    latest = None if older_than is None else _days_before(now or datetime.now(UTC), older_than)
     found, kept = [], 0
     for path in folders.newest_first(root):
         finished = not folders.is_unfinished(path)
@@ -66,6 +66,13 @@ def remove(runs: Collection[Old]) -> list[Old]:
         if not run.path.exists():
             gone.append(run)
     return gone
+
+
+def _days_before(now: datetime, days: float) -> datetime:
+    try:
+        return now - timedelta(days=days)
+    except OverflowError:  # before the calendar begins, and so before every run
+        return datetime.min.replace(tzinfo=UTC)
 
 
 def _began(path: Path) -> datetime:

@@ -12,7 +12,7 @@ import msgspec
 from gradcheck._errors import GradcheckError, UsageError
 from gradcheck._verdict import Band, Run
 from gradcheck.engine import store
-from gradcheck.engine.assemble import assemble, not_running, not_sound
+from gradcheck.engine.assemble import Noises, assemble, due, not_running, not_sound
 from gradcheck.engine.execute import source_of
 from gradcheck.engine.files import FULL, StoreError
 from gradcheck.engine.finished import finished_run
@@ -68,10 +68,11 @@ def resume(run_id: str | None, *, folder: Path, tell: Tell, judging: bool = Fals
                 f"run {opened.id} cannot go on: the suite, a kernel or gradcheck itself has changed since it began, and its verdicts "
                 "would be of two different things. Start a new run."
             )
-        if not judging and (finished := finished_run(opened.path)) is not None:
-            return finished
         opened.plan = replace(now, environment=opened.plan.environment)  # the same, in less memory: its items share their texts
         done, damage = opened.ledger()
+        finished = None if judging else finished_run(opened.path)
+        if finished is not None and sum(item in done for item in now.items) >= finished.done:  # no line of it has been damaged since
+            return finished
         for sentence in damage:
             tell(Progress("truth", 0, 0, "", sentence))
         noise = store.noise_of(opened.path) or {}
@@ -121,6 +122,7 @@ def _done(context: Context) -> Run:
             *passing(context.done.values()),
         ),
         planned=len(context.folder.plan.items),
+        lacking=_lacking(context, noises),
         seconds=time.perf_counter() - began,
         forward_only=context.request.forward_only,
         published=_bands(context),
@@ -132,6 +134,13 @@ def _done(context: Context) -> Run:
         finished = replace(finished, notes=(*finished.notes, *unreached(finished)))
     context.folder.finish(msgspec.to_builtins(finished))
     return finished
+
+
+def _lacking(context: Context, noises: Noises) -> int:
+    """How many items are still to be done, where no more are done here."""
+    if not context.judging:
+        return 0
+    return sum(item not in context.done for item in due(context.plan, context.done, noises, matrix=context.request.matrix))
 
 
 def _bands(context: Context) -> tuple[Band, ...]:

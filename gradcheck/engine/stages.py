@@ -162,7 +162,7 @@ def mutants(context: Context, sound: Sequence[Subject], noises: Noises) -> None:
         work = []
         for subject in sound:
             limits = limits_of(subject, noises)
-            over = set() if context.request.matrix else settled(subject, context.done.values(), limits)
+            over = set() if context.request.matrix else settled(subject, _before(context, waves[subject.kernel.name][:number]), limits)
             wave = waves[subject.kernel.name][number : number + 1]
             work += [(subject, item) for items in wave for item in items if item in context.done or group_of(item) not in over]
         work.sort(key=lambda pair: -rates.get(pair[1].case, -1.0))  # stable: cases that are not known come last, as planned
@@ -182,6 +182,16 @@ def mutants(context: Context, sound: Sequence[Subject], noises: Noises) -> None:
         if not more or context.spent:
             break
         stage(context, "mutants", more, noises)
+
+
+def _before(context: Context, waves: Sequence[Sequence[WorkItem]]) -> list[Evidence]:
+    """What the clean kernels and these waves have shown.
+
+    Of the wave to come nothing counts, though a run that was stopped in the midst of it knows some of it: it would leave out items that a
+    run that was not stopped does.
+    """
+    earlier = {item for wave in waves for item in wave}
+    return [one for one in context.done.values() if not one.item.mutant or one.item in earlier]
 
 
 def _job(context: Context, subject: Subject, item: WorkItem, noises: Noises) -> Job:

@@ -69,6 +69,12 @@ def test_a_number_out_of_range_is_a_usage_error(cli, runs, args):
     assert (cli("clean", *args).code, left()) == (ExitCode.USAGE, runs)
 
 
+def test_an_age_before_the_calendar_begins_is_that_of_no_run(cli, runs):
+    for days in ("1e6", "1e300"):
+        result = cli("clean", "--older-than", days)
+        assert (result.code, left()) == (ExitCode.OK, runs), result.err
+
+
 @pytest.mark.parametrize("size, text", [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 20, "5.0 MiB"), (3 << 40, "3072.0 GiB")])
 def test_bytes_read_as_people_write_them(size, text):
     assert bytes_text(size) == text

@@ -50,6 +50,13 @@ def test_a_cluster_and_its_scheduler_reach_the_engine_and_a_scheduler_alone_is_r
     assert len(engine.asked) == 1
 
 
+@pytest.mark.parametrize("args", [("--shard", ""), ("--engine", "dask", "--scheduler", "")])
+def test_a_shard_or_scheduler_from_a_variable_that_is_not_set_is_no_wish_for_the_whole(cli, engine, args):
+    result = cli("run", "--op", "x", *args)
+    assert (result.code, engine.asked) == (ExitCode.USAGE, [])
+    assert "given, but empty" in result.err
+
+
 def test_an_op_is_needed(cli, engine):
     result = cli("run")
     assert (result.code, engine.asked) == (ExitCode.USAGE, [])

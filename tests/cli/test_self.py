@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -103,8 +104,9 @@ def test_a_gradient_that_is_not_finite_is_a_failure(self_run):
     assert row(found, "", "mamba2")["maa"]["most"] is None
 
 
-def test_an_op_without_a_published_table_has_sizes_and_a_tolerance_all_the_same(self_run, monkeypatch):
-    monkeypatch.chdir(TESTDATA / "hello")
+def test_an_op_without_a_published_table_has_sizes_and_a_tolerance_all_the_same(self_run, monkeypatch, tmp_path):
+    shutil.copytree(TESTDATA / "hello", tmp_path / "hello", ignore=shutil.ignore_patterns(".gradcheck"))
+    monkeypatch.chdir(tmp_path / "hello")
     result, found = self_run("--op", "leaky_scan", "--seeds", "2", "--mutants", "all", "--stencil", "4", "--dims", "T3,D2")
     assert (result.code, found["table"], found["gradients"]) == (ExitCode.OK, None, ["h", "x", "a"])
     assert found["setting"] == {"dims": "B2,T3,D2", "regime": "uniform", "stencil": 4, "step": 0.25}

@@ -81,7 +81,7 @@ def gated_delta(
     at_once = max(1, GROUP // chunk)
     bounds = list(range(at_once, whole[0].shape[0], at_once))
     for group in zip(*(mx.split(a, bounds) for a in whole), strict=True):
-        y, S, *_ = _group(*group, S)
+        y, S, *_ = cast("tuple[mx.array, ...]", _group(*group, S))
         ys.append(y)
     y = _steps(mx.concatenate(ys))[:, :length]
     if mask is not None:
@@ -119,7 +119,7 @@ def _group(q: mx.array, k: mx.array, v: mx.array, beta: mx.array, g: mx.array, S
     solve = T * beta.swapaxes(-1, -2)
     states, errors, deltas = [S], [], []
     for i in range(v.shape[0]):
-        errors.append(mx.addmm(v[i], k_in[i], S, alpha=-1))
+        errors.append(v[i] - k_in[i] @ S)  # not addmm, which rounds to the size of v for every channel of a key
         deltas.append(solve[i] @ errors[-1])
         S = mx.addmm(through[i] * S, k_out[i].swapaxes(-1, -2), deltas[-1])
         states.append(S)
@@ -138,7 +138,7 @@ def _group_vjp(primals: tuple[mx.array, ...], cotangents: tuple[mx.array, ...], 
     after, given, solved = [], [], []
     for i in reversed(range(dy.shape[0])):
         after.append(G)
-        given.append(mx.addmm(read[i], k_out[i], G))
+        given.append(read[i] + k_out[i] @ G)
         solved.append(solve[i].swapaxes(-1, -2) @ given[-1])
         G = mx.addmm(through[i] * G, q_in[i].swapaxes(-1, -2), dy[i])
         G = mx.addmm(G, k_in[i].swapaxes(-1, -2), solved[-1], alpha=-1)
@@ -167,9 +167,13 @@ def _across(a: mx.array) -> mx.array:
     return mx.contiguous(a.swapaxes(-1, -2))
 
 
+def dots(a: mx.array, b: mx.array) -> mx.array:
+    """a b^T, the products of rows with rows. Trainable."""
+    return cast("mx.array", _dots(a, b))
+
+
 @mx.custom_function
 def _dots(a: mx.array, b: mx.array) -> mx.array:
-    """a b^T, the products of rows with rows. Trainable."""
     return a @ _across(b)
 
 
@@ -186,8 +190,8 @@ def _scalar(q: mx.array, k: mx.array, g: mx.array) -> Pairs:
     within = all_[..., 1:, 1:]
     from_start, to_end = all_[..., 1:, :1], all_[..., -1, 1:, None]
     return (
-        mx.tril(within * _dots(k, k), -1),
-        within * _dots(q, k),
+        mx.tril(within * dots(k, k), -1),
+        within * dots(q, k),
         k * from_start,
         q * from_start,
         k * to_end,
@@ -212,7 +216,7 @@ def _vector(q: mx.array, k: mx.array, g: mx.array) -> Pairs:
     for late, own in zip((k_in, q_in), diagonal, strict=True):
         rows = []
         for a in range(count):
-            blocks_of_row = [_dots(late[..., a, :, :] * between[..., a, b + 1, None, :], k_out[..., b, :, :]) for b in range(a)]
+            blocks_of_row = [dots(late[..., a, :, :] * between[..., a, b + 1, None, :], k_out[..., b, :, :]) for b in range(a)]
             empty = mx.zeros((*lead, size, size * (count - a - 1)))
             rows.append(mx.concatenate([*blocks_of_row, own[..., a, :, :], empty], axis=-1))
         grids.append(mx.concatenate(rows, axis=-2))

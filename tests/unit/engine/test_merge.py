@@ -140,6 +140,53 @@ def test_a_shard_that_was_stopped_is_named_with_how_to_go_on(done):
     assert any(f"gradcheck run --resume {b}" in note for note in run.notes)
 
 
+def without(run_id: str, item: WorkItem) -> None:
+    """Damage the line of an item in the journal of a run."""
+    file = FOLDER / "runs" / run_id / "verdicts.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    (number,) = (n for n, record in enumerate(store.read(FOLDER, run_id).records) if record.evidence.item == item)
+    lines[number] = lines[number].replace(b"measured", b"m3asured", 1)
+    file.write_bytes(b"".join(lines))
+
+
+def settling(run_id: str) -> WorkItem:
+    """An item without which its mutant is seen all the same: that of a mutant that is seen everywhere."""
+    return next(item for item in evidence_in(run_id) if item.mutant == "drop_decay")
+
+
+def test_a_lost_item_that_decides_nothing_is_missing_all_the_same_and_done_by_resuming(done):
+    whole = go()
+    a, b = sharded(2)
+    lost = settling(next(run for run in (a, b) if any(item.mutant == "drop_decay" for item in evidence_in(run))))
+    for run_id in (a, b):
+        if lost in evidence_in(run_id):
+            without(run_id, lost)
+    run = merged(a, b)
+    assert (run.exit_code, run.planned - run.done) == (ExitCode.INCONCLUSIVE, 1)
+    assert any("at most 1 items are missing" in note for note in run.notes)
+    rest = resume(run.id, folder=FOLDER, tell=quiet)
+    assert (essence(rest), evidence_in(run.id)) == (essence(whole), evidence_in(whole.id))
+
+
+def test_a_finished_run_whose_journal_was_damaged_does_that_item_again(done):
+    whole = go()
+    lost, before = settling(whole.id), evidence_in(whole.id)
+    assert resume(whole.id, folder=FOLDER, tell=quiet) == whole
+    without(whole.id, lost)
+    done.clear()
+    said = []
+    assert essence(resume(whole.id, folder=FOLDER, tell=said.append)) == essence(whole)
+    assert (done, evidence_in(whole.id)) == ([lost], before)
+    assert any("is damaged" in one.note for one in said)
+
+
+def test_a_shard_of_another_seed_is_none_of_this_plan(done):
+    a, other = go(shard="1/2").id, go(shard="2/2", seed=1).id
+    notes = merged(a, other, allow=["seeds"]).notes
+    assert any(note.startswith("shard 2 of 2 is missing") for note in notes)
+    assert not any("--resume" in note for note in notes)
+
+
 def test_mutants_of_a_kernel_that_is_wrong_in_another_shard_do_not_count(monkeypatch, tmp_path):
     bad = None
 
