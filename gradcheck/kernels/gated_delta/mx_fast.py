@@ -1,7 +1,7 @@
 """MLX's own gated delta rule, `mx.fast.gated_delta_update` (MLX 0.32.4 or later), with the signature of the kernels beside it.
 
 On the CPU it is a loop over steps that MLX differentiates, and the same bits as `autodiff`, forward and backward, in float32. Measured
-on two cores at B1 Hk4 Hv8 Dk64 Dv64, forward and backward: T = 256 0.38 s and 138 MiB, T = 1024 3.6 s and 573 MiB, where `autodiff` takes
+on two busy cores at B1 Hk4 Hv8 Dk64 Dv64, forward and backward: T = 256 0.38 s and 138 MiB, T = 1024 3.6 s and 573 MiB, where `autodiff` takes
 0.39 s and 145 MiB, 3.8 s and 617 MiB: time grows with T², and memory holds every state. Its fused Metal backward runs on an Apple GPU
 only, and was not looked at.
 """

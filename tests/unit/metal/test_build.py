@@ -311,7 +311,7 @@ def test_a_library_of_another_user_is_not_loaded(tmp_path: Path, monkeypatch: py
     library.write_bytes(b"")
     monkeypatch.setattr("os.geteuid", lambda: 4242)
     monkeypatch.setattr("gradcheck.metal.cache._ROOT", 4243)
-    with pytest.raises(MetalError, match=f"{library} is not loaded: it belongs to user {os.stat(library).st_uid}"):
+    with pytest.raises(MetalError, match=f"{library} is not loaded: it belongs to user {library.stat().st_uid}"):
         launch._load(str(library))
 
 
