@@ -47,7 +47,7 @@ def command(
         raise unknown("report", name, suite.reports)
     unfinished = run is not None and is_unfinished(FOLDER, run)
     finished = _so_far(run) if run is not None and unfinished else read_run(FOLDER, run)
-    code = ExitCode.INCONCLUSIVE if unfinished else ExitCode.OK
+    code = ExitCode.INCONCLUSIVE if unfinished and finished.done < finished.planned else ExitCode.OK
     asked: dict[str, object] = {} if limit is None else {"limit": limit}
     if base is not None:
         asked["base"] = read_run(FOLDER, base)

@@ -44,8 +44,21 @@ def stray_imports(tree: ast.AST, folder: str) -> Iterator[str]:
                 yield module
 
 
-def float_only(tree: ast.AST) -> Iterator[str]:
-    """Uses of `np.exp`, `math.log` and their like."""
+def steps(tree: ast.Module) -> list[ast.AST]:
+    """An op's step, what it calls in its file, and what is in no function. What draws inputs works on floats alone, and may."""
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+    def named(name: str) -> set[str]:
+        return {node.id for part in functions[name].body for node in ast.walk(part) if isinstance(node, ast.Name)} & functions.keys()
+
+    found = {name for name, node in functions.items() if node.decorator_list} or set(functions)  # no op: a file of parts of steps
+    while more := {other for name in found for other in named(name)} - found:
+        found |= more
+    return [*(functions[name] for name in found), *(node for node in tree.body if not isinstance(node, ast.FunctionDef))]
+
+
+def float_only(tree: ast.Module) -> Iterator[str]:
+    """Uses of `np.exp`, `math.log` and their like in steps."""
     aliases = {
         alias.asname or alias.name
         for node in ast.walk(tree)
@@ -53,7 +66,7 @@ def float_only(tree: ast.AST) -> Iterator[str]:
         for alias in node.names
         if alias.name in {"numpy", "math", "cmath"}
     }
-    for node in ast.walk(tree):
+    for node in (node for part in steps(tree) for node in ast.walk(part)):
         if isinstance(node, ast.Attribute) and node.attr in FLOAT_ONLY and isinstance(node.value, ast.Name) and node.value.id in aliases:
             yield f"{node.value.id}.{node.attr} (line {node.lineno})"
         elif isinstance(node, ast.ImportFrom) and node.module in {"numpy", "math", "cmath"}:
@@ -131,6 +144,9 @@ def test_a_report_may_use_rich():
         ("from numpy import exp, sum", ["numpy.exp (line 1)"]),
         ("from gradcheck import math\ny = math.exp(x)", []),
         ("import numpy as np\ny = np.sum(x)", []),
+        ("import numpy as np\ndef f(x):\n    return np.exp(x)", ["np.exp (line 3)"]),
+        ("import numpy as np\ndef f(x):\n    return np.exp(x)\n@op()\ndef g(s):\n    return f(s)", ["np.exp (line 3)"]),
+        ("import numpy as np\ndef draw(x):\n    return np.exp(x)\n@op(regimes=[draw])\ndef g(s):\n    return s", []),
     ],
 )
 def test_a_float_only_function_is_seen(text: str, found: list[str]):

@@ -34,6 +34,6 @@ def _alike(bench: Bench) -> Problem:
     """The problem with every row of the batch like the first."""
 
     def rows(name: str, array: F64) -> F64:
-        return np.broadcast_to(array[:1], array.shape).copy() if bench.axes[name][0] == BATCH else array
+        return np.broadcast_to(array[:1], array.shape).copy() if BATCH in bench.axes[name][:1] else array
 
     return bench.problem_of({name: rows(name, array) for name, array in bench.arrays().items()})

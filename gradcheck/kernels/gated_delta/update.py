@@ -60,28 +60,35 @@ def gated_delta_update_vjp(  # noqa: PLR0913, PLR0917 - mlx-lm's own arguments, 
         A_log: [Hv]; for a gate per key channel [Hv, 1] or [Hv, Dk].
         dt_bias: [Hv]; for a gate per key channel [Hv, Dk] or [Hv, 1].
         state: initial state, [B, Hv, Dv, Dk]; zeros in float32 if not given.
-        mask: [B, T]; a step that is False keeps the state and gives y = 0.
+        mask: [B, T]; a step that is False, or 0, keeps the state and gives y = 0.
         use_kernel: ignored. mlx-lm's layers say here that they train, since its kernel has no backward; these have.
         lower_bound: of log g: then g = exp(lower_bound · sigmoid(e^A_log (a + dt_bias))).
         allow_neg_eigval: double beta.
         path: how; if not given, by what `path_of` says.
-        chunk: steps of a chunk, where the path has chunks; by default its own.
+        chunk: steps of a chunk, where the path has chunks; by default its own. `chunkwise` takes multiples of 4.
 
     Returns:
         y [B, T, Hv, Dv] in the dtype of q, and the final state [B, Hv, Dv, Dk] in the dtype of `state`.
 
     Raises:
-        ValueError: a shape does not fit, there is no such path, or it has no chunks and `chunk` is given.
+        ValueError: a shape does not fit, `lower_bound` is not below 0, there is no such path, or the path that was asked for does not
+            take this `chunk`.
     """
-    _check(q, k, v, a, b, {"A_log": A_log, "dt_bias": dt_bias})
+    _check({"q": q, "k": k, "v": v, "a": a, "b": b, "A_log": A_log, "dt_bias": dt_bias, "state": state, "mask": mask})
+    if lower_bound is not None and not lower_bound < 0:
+        raise ValueError(f"gated_delta_update_vjp: lower_bound is {lower_bound}, need a number below 0: it bounds log g")
     if path is None:
         path = path_of(q.shape[1])
+        if path == "autodiff":  # a sequence too short for chunks, in a training loop whose others are long enough
+            chunk = None
     if path not in get_args(Path):
         raise ValueError(f"gated_delta_update_vjp: path is {path!r}, need one of {', '.join(get_args(Path))}, or None")
     if chunk is not None and path == "autodiff":
         raise ValueError(f"gated_delta_update_vjp: chunk is {chunk}, but the path autodiff has none; leave it out, or take another path")
     if state is None:
         state = mx.zeros((v.shape[0], v.shape[2], v.shape[3], q.shape[3]))
+    if mask is not None:
+        mask = mask.astype(mx.bool_)
     g = gate.decay(a, A_log, dt_bias, lower_bound)
     beta = gate.strength(b, allow_neg_eigval=allow_neg_eigval)
     return _kernel(path)(q, k, v, g, beta, state, mask, **({} if chunk is None else {"chunk": chunk}))
@@ -99,20 +106,29 @@ def _kernel(path: Path) -> Update:
     return cast("Update", import_module(f".{path}", __package__).gated_delta)
 
 
-def _check(q: mx.array, k: mx.array, v: mx.array, a: mx.array, b: mx.array, parameters: dict[str, mx.array]) -> None:
-    """Refuse what would broadcast to something else than is meant."""
-    (B, T, Hk, Dk), Hv = q.shape, v.shape[2]
+def _check(arrays: dict[str, mx.array | None]) -> None:
+    """Refuse what would broadcast, or be padded, to something else than is meant."""
+    q, v, a, b = (cast("mx.array", arrays[name]) for name in ("q", "v", "a", "b"))
+    for name, array in (("q", q), ("v", v)):
+        if array.ndim != 4 or 0 in array.shape:
+            raise ValueError(f"gated_delta_update_vjp: {name} has shape {array.shape}, need 4 axes, none of them empty")
+    (B, T, Hk, Dk), (Hv, Dv) = q.shape, v.shape[2:]
     if Hv % Hk:
         raise ValueError(f"gated_delta_update_vjp: v has {Hv} heads, need a multiple of the {Hk} of q and k")
     per_head: list[tuple[int, ...]] = [(Hv,)] if a.ndim == b.ndim else [(Hv, 1), (Hv, Dk)]
-    wanted: list[tuple[str, mx.array, list[tuple[int, ...]]]] = [
-        ("k", k, [(B, T, Hk, Dk)]),
-        ("a", a, [(B, T, Hv), (B, T, Hv, Dk)]),
-        ("b", b, [(B, T, Hv)]),
-        *((name, array, per_head) for name, array in parameters.items()),
-    ]
-    for name, array, shapes in wanted:
-        if array.shape not in shapes:
+    wanted: dict[str, list[tuple[int, ...]]] = {
+        "k": [(B, T, Hk, Dk)],
+        "v": [(B, T, Hv, Dv)],
+        "a": [(B, T, Hv), (B, T, Hv, Dk)],
+        "b": [(B, T, Hv)],
+        "A_log": per_head,
+        "dt_bias": per_head,
+        "state": [(B, Hv, Dv, Dk)],
+        "mask": [(B, T)],
+    }
+    for name, shapes in wanted.items():
+        array = arrays[name]
+        if array is not None and array.shape not in shapes:
             raise ValueError(f"gated_delta_update_vjp: {name} has shape {array.shape}, need {' or '.join(map(str, shapes))}")
 
 

@@ -384,6 +384,16 @@ def test_what_is_wrong_anyway_is_not_blamed_on_a_split(bench):
     assert BY_NAME["split"].find(replace(here, sound=False)).broken == ()
 
 
+@pytest.mark.parametrize("check", SMALL)
+def test_an_input_without_axes_breaks_no_check(check):
+    """A lower bound is one number: it has no rows, no steps and nothing to permute."""
+    op, case = load([]).ops["gated_delta_update"], Case.parse("gated_delta_update/B2,T5,Hk1,Hv2,Dk5,Dv1,lower-bound/f32/typical/0")
+    known, problem = know(op, case)
+    kernel = load_target("gradcheck.kernels.gated_delta.update:autodiff")
+    found = BY_NAME[check].find(Bench(kernel, op, case, problem, tolerances(noise_table([known.noise["f32"]]))))
+    assert (found.broken, found.compared > 0) == ((), True)
+
+
 def test_layouts_are_what_they_say(op):
     kernel = type("Seen", (), {"arrays": "numpy"})()
     seen = []

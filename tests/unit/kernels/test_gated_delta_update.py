@@ -271,6 +271,13 @@ def test_the_path_that_is_said_is_the_path_that_is_taken(T, path, monkeypatch):
         ({"b": (2, 5, 6, 1)}, r"b has shape \(2, 5, 6, 1\), need \(2, 5, 6\)"),
         ({"k": (2, 5, 2, 4)}, r"k has shape \(2, 5, 2, 4\), need \(2, 5, 2, 5\)"),
         ({"v": (2, 5, 5, 3)}, "v has 5 heads, need a multiple of the 2 of q and k"),
+        ({"v": (2, 4, 6, 3)}, r"v has shape \(2, 4, 6, 3\), need \(2, 5, 6, 3\)"),
+        ({"v": (2, 5, 6)}, r"v has shape \(2, 5, 6\), need 4 axes"),
+        ({"q": (2, 0, 2, 5)}, r"q has shape \(2, 0, 2, 5\), need 4 axes, none of them empty"),
+        ({"state": (1, 6, 3, 5)}, r"state has shape \(1, 6, 3, 5\), need \(2, 6, 3, 5\)"),
+        ({"mask": (2, 5, 1)}, r"mask has shape \(2, 5, 1\), need \(2, 5\)"),
+        ({"mask": (1, 5)}, r"mask has shape \(1, 5\), need \(2, 5\)"),
+        ({"lower_bound": 0.0}, "lower_bound is 0.0, need a number below 0"),
         ({"path": "metl"}, "path is 'metl', need one of autodiff, checkpointed, chunkwise, metal, or None"),
         ({"path": "autodiff", "chunk": 16}, "chunk is 16, but the path autodiff has none"),
     ],
@@ -280,6 +287,23 @@ def test_an_argument_that_does_not_fit_is_named(changes, says):
     given = {name: mx.zeros(value) if isinstance(value, tuple) else value for name, value in changes.items()}
     with pytest.raises(ValueError, match=f"gated_delta_update_vjp: {says}"):
         gated_delta_update_vjp(**{**arrays, **given})
+
+
+def test_a_size_of_chunk_does_not_stop_at_a_sequence_that_is_too_short_for_one():
+    """In a training loop the lengths differ and `chunk` does not."""
+    arrays = [mx.array(value.astype(np.float32)) for value in draw(T=update.SHORT)[0].values()]
+    given, alone = (gated_delta_update_vjp(*arrays, **options) for options in ({"chunk": 16}, {}))
+    assert all(mx.array_equal(x, y) for x, y in zip(given, alone, strict=True))
+
+
+@pytest.mark.parametrize(
+    "path", [*PATHS, pytest.param("metal", marks=pytest.mark.skipif(bool(nothing_runs_metal()), reason=nothing_runs_metal()))]
+)
+def test_a_mask_of_ones_and_zeros_is_one_of_truths(path):
+    arrays = [mx.array(value.astype(np.float32)) for value in draw(T=6)[0].values()]
+    mask = mx.array(mask_of(6))
+    truths, numbers = (gated_delta_update_vjp(*arrays, mask.astype(kind), path=path) for kind in (mx.bool_, mx.int32))
+    assert all(mx.array_equal(x, y) for x, y in zip(truths, numbers, strict=True))
 
 
 def test_mlx_lms_arguments_are_taken_by_name_and_place():
