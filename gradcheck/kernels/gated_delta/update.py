@@ -127,9 +127,9 @@ def _check(arrays: dict[str, mx.array | None]) -> None:
         "mask": [(B, T)],
     }
     for name, shapes in wanted.items():
-        array = arrays[name]
-        if array is not None and array.shape not in shapes:
-            raise ValueError(f"gated_delta_update_vjp: {name} has shape {array.shape}, need {' or '.join(map(str, shapes))}")
+        given = arrays[name]
+        if given is not None and given.shape not in shapes:
+            raise ValueError(f"gated_delta_update_vjp: {name} has shape {given.shape}, need {' or '.join(map(str, shapes))}")
 
 
 def _by_place(path: Path) -> Update:
