@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -21,11 +22,12 @@ def asked(monkeypatch, finished):
 
 
 def test_runs_and_what_is_let_through_reach_the_engine_and_the_exit_status_is_the_runs(cli, asked):
-    result = cli("merge", "a", "b", "--allow", "versions", "--allow", "seeds", "--suite", ".")
+    suite = str(Path(__file__).parents[1] / "testdata" / "hello")
+    result = cli("merge", "a", "b", "--allow", "versions", "--allow", "seeds", "--suite", suite)
     assert result.code == ExitCode.NOTHING
     ((paths, options),) = asked
     assert [path.name for path in paths] == ["a", "b"]
-    assert (options["allow"], options["suites"]) == (("versions", "seeds"), (".",))
+    assert (options["allow"], options["suites"]) == (("versions", "seeds"), (suite,))
 
 
 def test_json_alone_is_on_stdout(cli, asked):

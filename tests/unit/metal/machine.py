@@ -164,10 +164,10 @@ class Machine:
 
     def __init__(self, source: Path) -> None:
         folder = _built(source)
-        # Bound to the runtime beside them, whatever other one this process may have loaded for everyone to see.
         deep = c.RTLD_LOCAL | getattr(os, "RTLD_DEEPBIND", 0) | os.RTLD_NOW
-        self.runtime = c.CDLL(str(folder / "runtime.so"))
         self.libraries = {checked: c.CDLL(str(folder / name), mode=deep) for checked, name in ((False, "plain.so"), (True, "checked.so"))}
+        # The one that they are bound to: where another of the same name was loaded before, as by a kernel in plain mode, it is that one.
+        self.runtime = self.libraries[False]
         self.range = _mapped(str(folder / "checked.so"))
 
     def launch(
