@@ -27,7 +27,8 @@ import mlx.core as mx
 CHUNK = 8
 """Steps of a chunk. A short one keeps more digits: where keys repeat, a chunk ends in the difference of what the state held and what its
 steps take off, and the longer it is the larger are both beside their difference. On the CPU it is as fast as any up to 32; on a GPU,
-whose products want more rows, give 16 to 64."""
+whose products want more rows, give 16 to 64. Even so it keeps fewer than steps one by one: of 864 cases at two seeds one element of one
+final state was off by 1.12 of what rounding explains, at signs that alternate (beta near 2)."""
 
 GROUP = 128
 """Steps whose chunks are worked on at once, but for the state. All temporaries are of one group: that bounds the memory."""
