@@ -165,8 +165,9 @@ class Machine:
     def __init__(self, source: Path) -> None:
         folder = _built(source)
         deep = c.RTLD_LOCAL | getattr(os, "RTLD_DEEPBIND", 0) | os.RTLD_NOW
+        c.CDLL(str(folder / "runtime.so"))  # what zig makes is found by its name, once it is loaded
         self.libraries = {checked: c.CDLL(str(folder / name), mode=deep) for checked, name in ((False, "plain.so"), (True, "checked.so"))}
-        # The one that they are bound to: where another of the same name was loaded before, as by a kernel in plain mode, it is that one.
+        # The one that they are bound to: where another of that name was loaded before, as by a kernel in plain mode, it is that one.
         self.runtime = self.libraries[False]
         self.range = _mapped(str(folder / "checked.so"))
 
