@@ -66,8 +66,8 @@ def campaign(items: int) -> str:
     def evidences(_: object, jobs: Iterator[Job], **__: object) -> Iterator[Evidence]:
         return (answer(job.item) for job in jobs)
 
-    stages.evidences = evidences  # type: ignore[assignment]
-    stages.prepare_all = lambda _, cases, *__, **___: {case: {"f32": noise} for case in cases}  # type: ignore[assignment]
+    stages.evidences = evidences  # type: ignore[assignment] # a stand-in of the same use
+    stages.prepare_all = lambda _, cases, *__, **___: {case: {"f32": noise} for case in cases}  # type: ignore[assignment] # as above
     asked = Request("leaky_scan", kernels=("plain",), mutants="all", checks="none", dtypes=("f32",), matrix=True, jobs=1)
     done = engine.run(asked, folder=FOLDER, tell=lambda _: None)
     assert done.done == done.planned >= items * 0.9, done.reasons

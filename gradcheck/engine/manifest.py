@@ -44,7 +44,9 @@ def planned(request: Request, suite: Suite, cwd: Path) -> tuple[Plan, store.Mani
 
 
 def sources_of(plan: Plan, suite: Suite, request: Request, cwd: Path) -> str:
-    """Digest of every source that evidence depends on."""
+    """Digest of every source that evidence depends on, as it lies on disk now: a process may run an op, edit it, and run it again."""
+    for once in (op_digest, own_digest):
+        once.cache_clear()
     packages = [Path(subject.package) for subject in plan.subjects if subject.package]
     targets = [file for subject in plan.subjects if subject.stranger for file in source_files(subject.kernel.target, folder=cwd)]
     mutants = {Path(suite.files[mutant.id]) for subject in plan.subjects for mutant in subject.mutants.values()}

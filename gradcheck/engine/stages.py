@@ -25,7 +25,7 @@ from gradcheck.engine.plan import Plan, Request, Subject
 from gradcheck.engine.prepare import prepare_all, table_of
 from gradcheck.engine.progress import Progress, Tell
 from gradcheck.engine.secondlook import Seen, workshop
-from gradcheck.engine.truth import cases_of, op_digest, own_digest
+from gradcheck.engine.truth import cases_of
 from gradcheck.engine.weakest import weakest_items
 from gradcheck.engine.workers import Work, evidences
 from gradcheck.process import GIB, Limits, run_all
@@ -125,8 +125,6 @@ def _unchanged(context: Context) -> None:
     Raises:
         UsageError: a source has changed since the run began.
     """
-    for once in (op_digest, own_digest):
-        once.cache_clear()
     try:
         now = store.digest_of((), sources_of(context.plan, context.suite, context.request, Path(context.source.cwd)))
     except OSError:  # one of them is gone

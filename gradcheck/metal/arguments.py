@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from gradcheck.metal import abi
 from gradcheck.metal.launch import Buffer, Bytes
-from gradcheck.metal.signature import TYPES, Signature
+from gradcheck.metal.signature import TYPES, Signature, TemplateValue
 
 Array = npt.NDArray[np.generic]
 
@@ -29,6 +29,24 @@ def dtype_name(dtype: mx.Dtype) -> str:
     if name not in TYPES:
         raise ValueError(f"[metal_kernel] {name} is not supported on the GPU: cast it to one of {', '.join(TYPES)}.")
     return name
+
+
+def template_value(value: object) -> TemplateValue:
+    """A template argument as the texts know it.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if isinstance(value, bool | int):
+        return value
+    if isinstance(value, mx.Dtype):
+        return dtype_name(value)
+    raise ValueError("[metal_kernel] Invalid template argument. Must be `mlx.core.Dtype`, `int` or `bool`.")
+
+
+def as_arrays(inputs: Sequence[mx.array | float]) -> list[mx.array]:
+    """The inputs of a call, numbers as arrays too."""
+    return [value if isinstance(value, mx.array) else mx.array(value) for value in inputs]
 
 
 def buffers_of(

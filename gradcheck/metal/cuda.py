@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from gradcheck.metal.collectives import SPACES
 from gradcheck.metal.edits import Edit, apply
+from gradcheck.metal.literals import narrow, numbers, unsuffixed
 from gradcheck.metal.overloads import overloads_by_space
 from gradcheck.metal.signature import ATTRIBUTES, Parameter, Signature, Text
 from gradcheck.metal.threadgroup import declarations
@@ -68,8 +69,6 @@ at.threads = ::metal::uint3(::metal::min(blockDim.x, at.grid.x - gcm_begin.x), :
 _WHOLE = "gridDim.x * blockDim.x, gridDim.y * blockDim.y, gridDim.z * blockDim.z"
 _PART = f"{SIZE}[0], {SIZE}[1], {SIZE}[2]"
 
-_NARROW = re.compile(r"([\d.]+(?:[eE][+-]?\d+)?)(h|H|bf|BF)")
-_DOUBLE = re.compile(r"(?!0[xX])(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][+-]?\d+)?")
 _ADDED = re.compile(r"[ \t]*#[ \t]*(include|import)\b")
 _CONST = {"const", "constexpr"}
 
@@ -127,7 +126,7 @@ def rewrite(text: str, *, program: bool = False) -> str:
     tokens = code(text)
     doubled = list(overloads_by_space(tokens))
     gone = [range(edit.start, edit.end) for edit in doubled]
-    edits = [*_spaces(tokens, program=program), *_literals(tokens), *_includes(text)]
+    edits = [*_spaces(tokens, program=program), *_literals(text), *_includes(text)]
     return apply(text, [*doubled, *(edit for edit in edits if not any(edit.start in span for span in gone))]).text
 
 
@@ -144,14 +143,14 @@ def _spaces(tokens: Sequence[Token], *, program: bool) -> Iterator[Edit]:
             yield Edit(token.start, token.end, "const" if token.text == "constant" and not around & _CONST else "")
 
 
-def _literals(tokens: Sequence[Token]) -> Iterator[Edit]:
+def _literals(text: str) -> Iterator[Edit]:
     """`1.0h` is a half, and `1.0` a float, as Metal knows no double."""
-    for token in tokens:
-        if token.kind != "number":
-            continue
-        if match := _NARROW.fullmatch(token.text):
-            yield Edit(token.start, token.end, f"{'half' if match[2] in 'hH' else 'bfloat'}({match[1]}{'' if '.' in match[1] else '.'}f)")
-        elif _DOUBLE.fullmatch(token.text):
+    for token in numbers(text):
+        if parts := narrow(token):
+            digits, suffix = parts
+            kind = "half" if suffix in "hH" else "bfloat"
+            yield Edit(token.start, token.end, f"{kind}({digits}{'' if '.' in digits or 'e' in digits.lower() else '.'}f)")
+        elif unsuffixed(token):
             yield Edit(token.end, token.end, "f")
 
 

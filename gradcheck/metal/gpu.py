@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
 
-from gradcheck.metal.arguments import dtype_name
+from gradcheck.metal.arguments import as_arrays, dtype_name, template_value
 from gradcheck.metal.cuda import cuda_kernel, fitted, translate
 from gradcheck.metal.executor import Launched
 from gradcheck.metal.observe import tell, watched
-from gradcheck.metal.signature import Shape, Signature, TemplateValue, Text, render, sign
+from gradcheck.metal.signature import Shape, Signature, Text, render, sign
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class CudaKernel:
             ValueError: arguments that do not fit, see `fitted`.
             RuntimeError: MLX's, where the text does not compile.
         """
-        inputs = _arrays(arguments["inputs"])
+        inputs = as_arrays(arguments["inputs"])
         grid = tuple(arguments["grid"])
         threadgroup, ragged = fitted(grid, tuple(arguments["threadgroup"]))
         text = translate(self.text, _signature(self.text, arguments), ragged=ragged)
@@ -59,19 +59,6 @@ class CudaKernel:
         return outputs
 
 
-def template_value(value: object) -> TemplateValue:
-    """A template argument as the texts know it.
-
-    Raises:
-        ValueError: it is none.
-    """
-    if isinstance(value, bool | int):
-        return value
-    if isinstance(value, mx.Dtype):
-        return dtype_name(value)
-    raise ValueError("[metal_kernel] Invalid template argument. Must be `mlx.core.Dtype`, `int` or `bool`.")
-
-
 def _note(text: Text, place: str, arguments: Mapping[str, Any]) -> None:
     if watched():
         source = render(text, _signature(text, arguments))
@@ -79,10 +66,6 @@ def _note(text: Text, place: str, arguments: Mapping[str, Any]) -> None:
 
 
 def _signature(text: Text, arguments: Mapping[str, Any]) -> Signature:
-    shapes = [Shape.of(dtype_name(array.dtype), array.ndim, array.size) for array in _arrays(arguments["inputs"])]
+    shapes = [Shape.of(dtype_name(array.dtype), array.ndim, array.size) for array in as_arrays(arguments["inputs"])]
     template = [(name, template_value(value)) for name, value in arguments.get("template") or ()]
     return sign(text, shapes, [dtype_name(dtype) for dtype in arguments["output_dtypes"]], template)
-
-
-def _arrays(inputs: Sequence[mx.array | float]) -> list[mx.array]:
-    return [value if isinstance(value, mx.array) else mx.array(value) for value in inputs]

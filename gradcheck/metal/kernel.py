@@ -11,10 +11,10 @@ from typing import Literal, cast
 
 import mlx.core as mx
 
-from gradcheck.metal.arguments import dtype_name
+from gradcheck.metal.arguments import as_arrays, dtype_name, template_value
 from gradcheck.metal.errors import KernelFault
 from gradcheck.metal.executor import Arguments, execute
-from gradcheck.metal.gpu import CudaKernel, GpuKernel, template_value
+from gradcheck.metal.gpu import CudaKernel, GpuKernel
 from gradcheck.metal.observe import tell
 from gradcheck.metal.settings import current
 from gradcheck.metal.signature import Text
@@ -132,7 +132,7 @@ class CpuKernel:
         if stream is not None and _is_cpu(stream):
             raise ValueError("[metal_kernel] Only supports the GPU.")
         arguments = tuple((name, template_value(value)) for name, value in template or ())
-        arrays = [value if isinstance(value, mx.array) else mx.array(value) for value in inputs]
+        arrays = as_arrays(inputs)
 
         def forward(*given: mx.array) -> list[mx.array]:
             _evaluate(given, self.text.name)

@@ -15,21 +15,8 @@ from gradcheck.metal.errors import CompileError, NoCompilerError
 ARCHITECTURE = "sm_80"
 """The oldest that bfloat16 is native on."""
 
-_NAMES = {
-    "bool": "bool",
-    "uint8_t": "uint8_t",
-    "uint16_t": "uint16_t",
-    "uint32_t": "uint32_t",
-    "uint64_t": "uint64_t",
-    "int8_t": "int8_t",
-    "int16_t": "int16_t",
-    "int32_t": "int32_t",
-    "int64_t": "int64_t",
-    "float": "float",
-    "float16_t": "__half",
-    "bfloat16_t": "__nv_bfloat16",
-}
-"""CUDA's name, in the functions of MLX, of each of Metal's types."""
+_NARROW = {"float16_t": "__half", "bfloat16_t": "__nv_bfloat16"}
+"""CUDA's name, in the functions of MLX, of those of Metal's types that have another there."""
 
 _PRELUDE = """\
 #include <cuda_bf16.h>
@@ -86,7 +73,7 @@ def unit(text: CudaText) -> str:
             declared.append(f"const __grid_constant__ int {parameter.name}")
         else:
             element = re.sub(r"atomic<(.*)>", r"\1", parameter.declared.split()[-1].rstrip("*&"))
-            declared.append(f"{'const ' if parameter.kind == 'input' else ''}{_NAMES[element]}* {parameter.name}")
+            declared.append(f"{'const ' if parameter.kind == 'input' else ''}{_NARROW.get(element, element)}* {parameter.name}")
     declared += [f"const uint32_t* {SIZE}"] if SIZE in text.input_names else []
     return f"{_PRELUDE}{text.header}\nnamespace mlx::core::cu {{\n__global__ void {text.signature.function}({', '.join(declared)}) {{\n{text.source}}}\n}}\n"
 

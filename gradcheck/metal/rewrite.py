@@ -8,14 +8,12 @@ from collections.abc import Collection, Iterator, Sequence
 
 from gradcheck.metal.collectives import Function, functions
 from gradcheck.metal.edits import Edit, Edited, apply
+from gradcheck.metal.literals import narrow, numbers, unsuffixed
 from gradcheck.metal.overloads import overloads_by_space
 from gradcheck.metal.threadgroup import declarations
 from gradcheck.metal.tokens import Token, closing, code, tokenize
 
 _UNROLL = re.compile(r"\s*#\s*pragma\s+(clang\s+loop|unroll|nounroll)\b")
-_LITERAL = re.compile(r"(?!0[xX])[\d.]+(?:[eE][+-]?\d+)?(H|[bB][fF])")
-_UNSUFFIXED = re.compile(r"(?!0[xX])(?:[\d']+\.[\d']*|\.[\d']+|[\d']+(?=[eE]))(?:[eE][+-]?\d+)?|0[xX][\da-fA-F.']+[pP][+-]?\d+")
-_DEFINE = re.compile(r"[ \t]*#[ \t]*define\b")
 
 
 @functools.lru_cache(maxsize=256)
@@ -33,7 +31,7 @@ def rewrite(text: str, collectives: frozenset[str] = frozenset(), *, overloads: 
     tokens = code(text)
     doubled = [] if overloads else list(overloads_by_space(tokens))
     gone = [range(edit.start, edit.end) for edit in doubled]
-    edits = [*_variables(tokens, text), *_literals([*tokens, *_defined(text)]), *_loops(text, tokens, collectives)]
+    edits = [*_variables(tokens, text), *_literals(text), *_loops(text, tokens, collectives)]
     edits += [*_calls(tokens, collectives), *_attributes(tokens)]
     return apply(text, [*doubled, *(edit for edit in edits if not any(edit.start in span for span in gone))])
 
@@ -58,29 +56,19 @@ def _variables(tokens: Sequence[Token], text: str) -> Iterator[Edit]:
         yield Edit(begin, tokens[one.names[-1][1] - 1].end, re.sub(r"\s+", " ", "; ".join(new)))
 
 
-def _literals(tokens: Sequence[Token]) -> Iterator[Edit]:
+def _literals(text: str) -> Iterator[Edit]:
     """Literals as C++ and clang have them.
 
     `1.0H` and `1.0bf` get an underscore, since C++ has no suffixes of ours without one; `types.h` defines them. `1.0` gets an f: clang's
     -cl-single-precision-constant makes it a float by an implicit cast, and forgets that when it instantiates a template.
     """
-    for token in tokens:
-        if token.kind != "number":
-            continue
-        if match := _LITERAL.fullmatch(token.text):
-            yield Edit(token.start + match.start(1), token.end, f"_{match[1].lower()}")
-        elif _UNSUFFIXED.fullmatch(token.text):
+    for token in numbers(text):
+        if parts := narrow(token):
+            if parts[1] == "h":  # clang has that one
+                continue
+            yield Edit(token.start + len(parts[0]), token.end, f"_{parts[1].lower()}")
+        elif unsuffixed(token):
             yield Edit(token.end, token.end, "f")
-
-
-def _defined(text: str) -> list[Token]:
-    """The tokens of macros' replacements, which are not among those of `code`."""
-    found = []
-    for directive in tokenize(text):
-        if directive.kind == "directive" and (define := _DEFINE.match(directive.text)):
-            begin = directive.start + define.end()
-            found += [token._replace(start=token.start + begin) for token in tokenize(text[begin : directive.end])]
-    return found
 
 
 def _loops(text: str, tokens: Sequence[Token], collectives: Collection[str]) -> Iterator[Edit]:

@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import mlx.core as mx
+
+from gradcheck.metal.beside import Grid, Template, launch
 
 LANES = 32  # of a simdgroup
 SIMDGROUPS = 8  # per threadgroup, at most: 256 threads, so that a kernel that needs many registers still fits
@@ -29,7 +31,7 @@ NUMBERS = 48  # of the state in one thread, at most where a row leaves the choic
 SUMS = 256  # threads per threadgroup of sum.metal
 THREADGROUP_MEMORY = 32 * 1024  # bytes; of any Apple GPU
 
-_BESIDE = Path(__file__).parent
+_launch = partial(launch, Path(__file__).parent, "gated_delta")
 
 
 def gated_delta(
@@ -123,10 +125,6 @@ def _recurrence(chunk: int) -> Callable[..., tuple[mx.array, ...]]:
     return cast("Callable[..., tuple[mx.array, ...]]", recurrence)
 
 
-Grid = tuple[int, int, int]
-Template = tuple[tuple[str, int | bool], ...]
-
-
 class Rows(NamedTuple):
     """How the rows of the states are shared out: a head is `blocks` threadgroups of `simdgroups` each, of `rows` rows each."""
 
@@ -191,40 +189,6 @@ def _sum(partial: mx.array, like: mx.array) -> mx.array:
         (),
     )
     return total
-
-
-def _launch(
-    name: str,
-    inputs: dict[str, mx.array],
-    outputs: dict[str, tuple[tuple[int, ...], mx.Dtype]],
-    grid: Grid,
-    threadgroup: Grid,
-    template: Template,
-) -> list[mx.array]:
-    """Run `<name>.metal`."""
-    found: list[mx.array] = _kernel(name, tuple(inputs), tuple(outputs))(
-        inputs=list(inputs.values()),
-        output_shapes=[shape for shape, _ in outputs.values()],
-        output_dtypes=[dtype for _, dtype in outputs.values()],
-        grid=grid,
-        threadgroup=threadgroup,
-        template=list(template) or None,
-    )
-    return found
-
-
-@cache
-def _kernel(name: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Callable[..., Any]:
-    """The kernel of `<name>.metal`, whose text is read at its first use."""
-    from gradcheck.metal import metal_kernel  # where a kernel is launched, not where this file is imported
-
-    return metal_kernel(
-        name=f"gated_delta_{name}",
-        input_names=list(inputs),
-        output_names=list(outputs),
-        source=(_BESIDE / f"{name}.metal").read_text(encoding="utf-8"),
-        header=(_BESIDE / "common.metal").read_text(encoding="utf-8"),
-    )
 
 
 def _check(arrays: Mapping[str, mx.array]) -> None:

@@ -12,18 +12,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import mlx.core as mx
+
+from gradcheck.metal.beside import Grid, Template, launch
 
 from .mlx import check
 
 LANES = 32  # of a simdgroup
 ROWS = 16  # simdgroups per threadgroup, at most: 512 threads and 8 KB, so that a kernel that needs many registers still fits
 
-_BESIDE = Path(__file__).parent
+_launch = partial(launch, Path(__file__).parent, "ssm_scan")
 
 
 def ssm_scan(s: mx.array, x: mx.array, dt: mx.array, A: mx.array, B: mx.array, C: mx.array, *, every: int = 1) -> tuple[mx.array, mx.array]:
@@ -114,10 +116,6 @@ def _scan(every: int) -> Callable[..., tuple[mx.array, mx.array, mx.array]]:
     return cast("Callable[..., tuple[mx.array, mx.array, mx.array]]", scan)
 
 
-Grid = tuple[int, int, int]
-Template = tuple[tuple[str, int | bool], ...]
-
-
 def _rows(primals: Sequence[mx.array]) -> tuple[Grid, Grid, Template]:
     """Grid, threadgroup and template of the kernels in which a simdgroup is a row of the state."""
     _, x, _, A, B, _ = primals
@@ -132,38 +130,3 @@ def _sum(partial: mx.array, like: mx.array) -> mx.array:
     outer, _, inner = partial.shape
     (total,) = _launch("sum", {"partial": partial}, {"total": (like.shape, like.dtype)}, (inner, outer, 1), (256, 1, 1), ())
     return total
-
-
-def _launch(
-    name: str,
-    inputs: dict[str, mx.array],
-    outputs: dict[str, tuple[tuple[int, ...], mx.Dtype]],
-    grid: Grid,
-    threadgroup: Grid,
-    template: Template,
-) -> list[mx.array]:
-    """Run `<name>.metal`."""
-    fitted = cast("Grid", tuple(min(threads, size) for threads, size in zip(threadgroup, grid, strict=True)))
-    found: list[mx.array] = _kernel(name, tuple(inputs), tuple(outputs))(
-        inputs=list(inputs.values()),
-        output_shapes=[shape for shape, _ in outputs.values()],
-        output_dtypes=[dtype for _, dtype in outputs.values()],
-        grid=grid,
-        threadgroup=fitted,
-        template=list(template) or None,
-    )
-    return found
-
-
-@cache
-def _kernel(name: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Callable[..., Any]:
-    """The kernel of `<name>.metal`, whose text is read at its first use."""
-    from gradcheck.metal import metal_kernel  # where a kernel is launched, not where this file is imported
-
-    return metal_kernel(
-        name=f"ssm_scan_{name}",
-        input_names=list(inputs),
-        output_names=list(outputs),
-        source=(_BESIDE / f"{name}.metal").read_text(encoding="utf-8"),
-        header=(_BESIDE / "common.metal").read_text(encoding="utf-8"),
-    )

@@ -7,7 +7,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from gradcheck.metal import CompileError, NoCompilerError, gpu, metal_kernel, nvrtc
+from gradcheck.metal import CompileError, NoCompilerError, beside, gpu, metal_kernel, nvrtc
 from gradcheck.metal import kernel as kernels
 from gradcheck.metal.cuda import SIZE, CudaText, fitted, rewrite, translate
 from gradcheck.metal.executor import Launched
@@ -48,6 +48,8 @@ def compiler() -> nvrtc.Compiler:
         ("half h = 1.5h; bfloat b = 2.0bf;", "half h = half(1.5f); bfloat b = bfloat(2.0f);"),
         ("#include <metal_stdlib>\nx;", "\nx;"),
         ("// a device of 1.0\n", "// a device of 1.0\n"),
+        ("#define EPS 1e-3\nEPS;", "#define EPS 1e-3f\nEPS;"),
+        ("half h = 1e2h;", "half h = half(1e2f);"),
     ],
 )
 def test_words_of_metal_become_words_of_cuda(metal: str, cuda: str):
@@ -127,7 +129,7 @@ def gradients(function: Any, primals: list[mx.array]) -> None:
 def test_the_selective_scan_compiles(branch: str, dtype: mx.Dtype, nvidia: list[str], monkeypatch: pytest.MonkeyPatch):
     from gradcheck.kernels.ssm_scan import metal
 
-    monkeypatch.setattr(metal, "_kernel", metal._kernel.__wrapped__)
+    monkeypatch.setattr(beside, "kernel", beside.kernel.__wrapped__)
     B, T, H, P, N, G = 1, 3, 4, 5, 40, 2
     A = (H, N) if branch == "mamba1" else (H,)
     shapes = [(B, H, P, N), (B, T, H, P), (B, T, H), A, (B, T, G, N), (B, T, G, N)]
@@ -140,7 +142,7 @@ def test_the_selective_scan_compiles(branch: str, dtype: mx.Dtype, nvidia: list[
 def test_the_gated_delta_rule_compiles(gate: str, dtype: mx.Dtype, nvidia: list[str], monkeypatch: pytest.MonkeyPatch):
     from gradcheck.kernels.gated_delta import metal
 
-    monkeypatch.setattr(metal, "_kernel", metal._kernel.__wrapped__)
+    monkeypatch.setattr(beside, "kernel", beside.kernel.__wrapped__)
     B, T, Hk, Hv, Dk, Dv = 1, 3, 2, 4, 40, 5
     g = (B, T, Hv) if gate == "scalar" else (B, T, Hv, Dk)
     shapes = [(B, T, Hk, Dk), (B, T, Hk, Dk), (B, T, Hv, Dv), g, (B, T, Hv), (B, Hv, Dv, Dk)]
