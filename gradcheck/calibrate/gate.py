@@ -135,6 +135,11 @@ def _no_backward(evidence: Sequence[Evidence]) -> dict[str, str]:
     return {one.item.kernel: one.detail for one in evidence if one.status == "no-backward"}
 
 
+def has_room(row: MutantVerdict) -> bool:
+    """Whether a kill, if the row is one, is far enough from noise; a diluted form need only be seen."""
+    return row.outcome is not Outcome.KILLED or row.form != "full" or row.margin is None or row.margin >= ROOM
+
+
 def _inconclusive(verdicts: Sequence[Verdict], kills: Sequence[MutantVerdict], bands: Sequence[Band]) -> list[str]:
     out = [f"kernel {v.item.kernel} timed out at {v.item.case}" for v in verdicts if v.outcome is Outcome.TIMEOUT]
     out += _starved(verdicts)
@@ -149,8 +154,7 @@ def _inconclusive(verdicts: Sequence[Verdict], kills: Sequence[MutantVerdict], b
         f"mutant {row.mutant} on {row.kernel} {row.variant}: killed at {row.margin:.3g} times the tolerance of {row.quantity}; "
         f"{ROOM:g} times room is needed to tell it from noise"
         for row in kills
-        if row.outcome is Outcome.KILLED and row.form == "full" and row.mutant not in {CANARY, NULL}
-        if row.margin is not None and not (row.margin >= ROOM)
+        if row.mutant not in {CANARY, NULL} and not has_room(row)
     ]
     for (kernel, dtype, quantity), band in unseparated(bands).items():
         out.append(

@@ -8,8 +8,8 @@ from dataclasses import replace
 from gradcheck._case import Case
 from gradcheck._verdict import Band, Evidence, ExitCode, Measurement, MutantVerdict, Outcome, Run, Verdict, WorkItem, fault
 from gradcheck.calibrate.bands import bands, tolerances_of
-from gradcheck.calibrate.gate import gate
-from gradcheck.calibrate.judge import Tolerances, judge, kill_table
+from gradcheck.calibrate.gate import gate, has_room
+from gradcheck.calibrate.judge import FORMS, Tolerances, judge, kill_table
 from gradcheck.calibrate.noise import Table, tolerances
 from gradcheck.engine.checks.alike import DECLARED
 from gradcheck.engine.plan import Plan, Subject
@@ -137,7 +137,8 @@ def _excused(verdict: Verdict, excused: Mapping[WorkItem, str], causes: Mapping[
 def settled(subject: Subject, evidence: Iterable[Evidence], limits: Mapping[str, Tolerances]) -> set[tuple[str, str]]:
     """(mutant, branch) of those whose verdict no further case can change, or need change.
 
-    A mutant has been seen in every form of the defect; one that is declared equivalent or harmless has not been, at the first cases.
+    A mutant has been seen in every form of the defect, and with room; one that is declared equivalent or harmless has not been, at the
+    first cases. A form that a single case does not have may be there in the next one.
     """
     mine = [one for one in evidence if one.item.kernel == subject.kernel.name]
     mutated = [one for one in mine if one.item.mutant in subject.mutants]
@@ -146,9 +147,14 @@ def settled(subject: Subject, evidence: Iterable[Evidence], limits: Mapping[str,
 
 
 def _over(kills: Iterable[MutantVerdict]) -> set[tuple[str, str]]:
-    rows = tuple(kills)
-    done = {Outcome.KILLED, Outcome.EQUIVALENT, Outcome.HARMLESS}
-    return {(row.mutant, row.variant) for row in rows} - {(row.mutant, row.variant) for row in rows if row.outcome not in done}
+    groups: dict[tuple[str, str], list[MutantVerdict]] = {}
+    for row in kills:
+        groups.setdefault((row.mutant, row.variant), []).append(row)
+    return {group for group, rows in groups.items() if all(map(_seen, rows)) and (len(rows) == len(FORMS) or rows[0].cases > 1)}
+
+
+def _seen(row: MutantVerdict) -> bool:
+    return row.outcome in {Outcome.KILLED, Outcome.EQUIVALENT, Outcome.HARMLESS} and has_room(row)
 
 
 def due(plan: Plan, evidence: Mapping[WorkItem, Evidence], noises: Noises, *, matrix: bool) -> list[WorkItem]:

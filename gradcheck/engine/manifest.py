@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from gradcheck.calibrate.published import Published
@@ -26,6 +26,8 @@ def planned(request: Request, suite: Suite, cwd: Path) -> tuple[Plan, store.Mani
         UsageError: a name in it does not exist, or does not fit.
     """
     plan = make_plan(request, suite)
+    if published_for(request, suite) is not None:
+        plan = replace(plan, subjects=tuple(replace(subject, banded=not subject.stranger) for subject in plan.subjects))
     sources, items = sources_of(plan, suite, request, cwd), planned_items(plan)
     whole = store.digest_of(items, sources)
     if request.shard:

@@ -27,9 +27,12 @@ SENTINEL_CASES = 2
 """Cases per branch and dtype on which canary and null mutant are run: they either work or they do not."""
 
 
-WAVES = {"f32": (4, 16), "f16": (0, 0), "bf16": (0, 0)}
+WAVES = (4, 16)
 """Cases per branch after which a mutant that has been seen in every form is left alone: most defects show at once, and the grid
 begins with cases that are spread over it. Half precision, which hides more, comes last. `--matrix` runs all of it."""
+
+EARLY_WAVES = (1, 2, 3, *WAVES)
+"""The same where bands are published: how large a defect is need not be measured, only that it is seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,7 @@ class Subject:
         forward_only: its gradients are left unchecked, so that mutants of them mean nothing.
         checks: what is checked of it beside the comparison with the truth.
         share: the items that are this shard's; None where all of them are.
+        banded: whether it is judged by published bands.
     """
 
     kernel: Kernel
@@ -112,6 +116,7 @@ class Subject:
     forward_only: bool = False
     checks: tuple[WorkItem, ...] = ()
     share: frozenset[WorkItem] | None = None
+    banded: bool = False
 
     @property
     def stranger(self) -> bool:
@@ -136,7 +141,7 @@ class Subject:
         few = self._few()
         guards = (CANARY,) if self.stranger else (CANARY, NULL)
         waves = [[WorkItem(case.op, self.kernel.name, str(case), name) for name in guards for case in few]]
-        by_wave = _in_waves(self.cases)
+        by_wave = _in_waves(self.cases, EARLY_WAVES if self.banded else WAVES)
         waves += [[] for _ in range(max(by_wave.values(), default=0))]
         for case in self.cases:  # the mutants of one case one after the other: a worker then has its truth at hand
             text = str(case)  # held once
@@ -157,14 +162,16 @@ class Subject:
         return [case for group in taken.values() for case in group]
 
 
-def _in_waves(cases: Sequence[Case]) -> dict[Case, int]:
-    """The wave of each case: by its rank among those of its branch and dtype."""
-    ranks: Counter[tuple[str, str]] = Counter()
+def _in_waves(cases: Sequence[Case], limits: Sequence[int]) -> dict[Case, int]:
+    """The wave of each case: in float32 by its rank among those of its branch, else the last."""
+    ranks: Counter[str] = Counter()
     out = {}
     for case in cases:
-        rank = ranks[case.variant, case.dtype]
-        ranks[case.variant, case.dtype] += 1
-        out[case] = sum(rank >= limit for limit in WAVES[case.dtype])
+        if case.dtype != DTYPE:
+            out[case] = len(limits)
+            continue
+        out[case] = sum(ranks[case.variant] >= limit for limit in limits)
+        ranks[case.variant] += 1
     return out
 
 
