@@ -26,8 +26,9 @@ def planned(request: Request, suite: Suite, cwd: Path) -> tuple[Plan, store.Mani
         UsageError: a name in it does not exist, or does not fit.
     """
     plan = make_plan(request, suite)
-    if published_for(request, suite) is not None:
-        plan = replace(plan, subjects=tuple(replace(subject, banded=not subject.stranger) for subject in plan.subjects))
+    if (published := published_for(request, suite)) is not None:
+        known = {band.kernel for band in published.bands}
+        plan = replace(plan, subjects=tuple(replace(subject, banded=subject.kernel.name in known) for subject in plan.subjects))
     sources, items = sources_of(plan, suite, request, cwd), planned_items(plan)
     whole = store.digest_of(items, sources)
     if request.shard:

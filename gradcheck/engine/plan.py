@@ -103,7 +103,7 @@ class Subject:
         forward_only: its gradients are left unchecked, so that mutants of them mean nothing.
         checks: what is checked of it beside the comparison with the truth.
         share: the items that are this shard's; None where all of them are.
-        banded: whether it is judged by published bands.
+        banded: whether bands of it are published.
     """
 
     kernel: Kernel
