@@ -91,11 +91,13 @@ class Folder:
         (scan,) = re.findall(r"^```python\n(# my_scan\.py\n.*?)^```$", readme, re.MULTILINE | re.DOTALL)
         shown = (DOCS / "how-to/add-an-op.md").read_text(encoding="utf-8")
         ours = re.findall(r"^```python\n# ((?:oracles|kernels|mutants)/\w+\.py)\n(.*?)^```$", shown, re.MULTILINE | re.DOTALL)
-        texts = {"my_scan.py": scan, "my_package/__init__.py": "", "my_package/scan.py": scan, **dict(ours)}
+        update = "from gradcheck.kernels.gated_delta.update import autodiff as update\n"
+        texts = {"my_scan.py": scan, "my_kernels.py": update, "my_package/__init__.py": "", "my_package/scan.py": scan, **dict(ours)}
         for name, text in {**texts, "train.py": TRAIN, "tests/test_kernels.py": TRAIN, ".gitignore": ".gradcheck\n"}.items():
             (self.path / name).parent.mkdir(parents=True, exist_ok=True)
             (self.path / name).write_text(text, encoding="utf-8")
-        shutil.copytree(ROOT / "tests/testdata", self.path / "tests/testdata")
+        for name in ("tests/testdata", "examples"):
+            shutil.copytree(ROOT / name, self.path / name)
         self.done("gradcheck new op leaky_scan")
         for file in ("oracles/leaky_scan.py", "mutants/leaky_scan.py"):
             text = (self.path / file).read_text(encoding="utf-8")
@@ -135,13 +137,15 @@ def folder(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Folder:
 def failing(folder: Folder, commands: list[str]) -> Iterator[str]:
     """What is wrong with these commands, one by one.
 
-    A run of one case may see too little (3, 5, 6), and our own suite may be rotten (4): neither is the page's fault.
+    A run of one case may see too little (3, 5, 6), our own suite may be rotten (4), and ggml's own mode may let defects pass (3), which is
+    what its page shows. None is the page's fault.
     """
     for line in commands:
         known = folder.runs()
         meant = RUN_ID.sub(known[0], line) if known else line
         code, output = folder.run(smaller(meant))
         fine = {0, 3, 5, 6} if smaller(meant) != meant else {0, 4} if line.startswith("gradcheck lint") else {0}
+        fine |= {3} if "--oracle self" in line else set()
         if code not in fine:
             yield f"{smaller(meant)}\nexit {code}\n{output}"
 
