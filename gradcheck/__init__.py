@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gradcheck._op import op as op
     from gradcheck._report import Report as Report
     from gradcheck._report import report as report
+    from gradcheck._trained import Trained as Trained
     from gradcheck._truth import F64 as F64
     from gradcheck._truth import Quantity as Quantity
     from gradcheck._truth import Truth as Truth
@@ -49,6 +50,7 @@ _HOMES = {
     "_mutant": ("Edit", "Mutant"),
     "_op": ("Draw", "Op", "Regime", "Shapes", "op"),
     "_report": ("Report", "report"),
+    "_trained": ("Trained",),
     "_truth": ("F64", "Quantity", "Truth"),
     "_verdict": ("Band", "Evidence", "ExitCode", "Measurement", "MutantVerdict", "Outcome", "Run", "Verdict", "WorkItem"),
 }

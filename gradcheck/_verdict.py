@@ -29,6 +29,7 @@ class Outcome(enum.StrEnum):
     MEMORY = "needed more memory than its limit"
     NO_DEVICE = "needs a device or package that is not here"
     UNINFORMATIVE = "the truth is below the oracle's own error"
+    BUG = "gradcheck itself failed over it, which says nothing of the kernel"
 
 
 class ExitCode(enum.IntEnum):
@@ -120,7 +121,9 @@ class Measurement:
         return ", ".join(f"{axis.lower()}={index}" for axis, index in zip(self.axes, self.worst, strict=True))
 
 
-Status = Literal["measured", "crashed", "timeout", "memory", "raised", "fault", "unviable", "stale", "no-device", "no-backward", "idle"]
+Status = Literal[
+    "measured", "crashed", "timeout", "memory", "raised", "fault", "unviable", "stale", "no-device", "no-backward", "idle", "bug"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +133,7 @@ class Evidence:
     Args:
         item: the work item.
         status: `measured`, or how it failed to be; `fault` is what the checker of Metal kernels found, `idle` is a check that found
-            nothing to compare.
+            nothing to compare, `bug` an exception of gradcheck's own.
         measurements: outputs first, then gradients.
         detail: error text, or the signal that ended the process.
         log: tail of what the kernel wrote to stdout and stderr.

@@ -35,12 +35,17 @@ def mutants(run: Run) -> tuple[MutantVerdict, ...]:
 
 
 def score(run: Run, kernel: str = "") -> str:
-    """`5 of 5 mutants killed`: killed in every kernel and branch in which it was run in full; declared survivors are not counted."""
+    """`5 of 5 mutants killed`: killed in every kernel and branch in which it was run in full; declared survivors are not counted.
+
+    Of those, the ones that survive in a diluted form somewhere are counted too: `5 of 5 mutants killed in full, 2 survive diluted`.
+    """
     rows = [row for row in mutants(run) if not kernel or row.kernel == kernel]
     whole = [row for row in rows if row.form == "full" and row.outcome not in (Outcome.HARMLESS, Outcome.EQUIVALENT)]
     names = {row.mutant for row in whole}
     killed = names - {row.mutant for row in whole if row.outcome is not Outcome.KILLED}
-    return f"{len(killed)} of {count(len(names), 'mutant')} killed" if names else ""
+    diluted = killed & {row.mutant for row in rows if row.form != "full" and row.outcome is Outcome.SURVIVED}
+    but = f" in full, {len(diluted)} {'survives' if len(diluted) == 1 else 'survive'} diluted" if diluted else ""
+    return f"{len(killed)} of {count(len(names), 'mutant')} killed{but}" if names else ""
 
 
 def holds(row: MutantVerdict) -> bool:

@@ -14,7 +14,14 @@ from ._kills import CONTROLS, holds
 from ._text import command, count, line, number, safe
 
 _WIDTH = 120
-_ERRORS = (Outcome.CRASHED, Outcome.MEMORY, Outcome.TIMEOUT, Outcome.STALE, Outcome.UNVIABLE)  # it did not come to a comparison
+_ERRORS = (
+    Outcome.BUG,
+    Outcome.CRASHED,
+    Outcome.MEMORY,
+    Outcome.TIMEOUT,
+    Outcome.STALE,
+    Outcome.UNVIABLE,
+)  # it did not come to a comparison
 _SKIPPED = (Outcome.NO_DEVICE, Outcome.UNINFORMATIVE, Outcome.INCONCLUSIVE)
 _LIVE = (Outcome.HARMLESS, Outcome.EQUIVALENT)
 

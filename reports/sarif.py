@@ -74,7 +74,7 @@ def _wrong(run: Run, places: Mapping[str, Place]) -> Iterator[dict[str, object]]
     told = set()
     for trouble in troubles(run):
         identity = (run.op, trouble.kernel, trouble.name)
-        if (trouble.kind, *identity) in told or trouble.outcome is Outcome.NO_DEVICE:
+        if (trouble.kind, *identity) in told or trouble.outcome in (Outcome.NO_DEVICE, Outcome.BUG):
             continue
         told.add((trouble.kind, *identity))
         rule, what = {

@@ -36,6 +36,7 @@ def gate(  # noqa: PLR0913 - all that a verdict may hang on
         part: this is a shard of a plan, and whether every gradient was checked is for the whole of it to tell.
     """
     found: list[tuple[ExitCode, str]] = []
+    found += [(ExitCode.BUG, text) for text in _failed_ourselves(checks)]
     found += [(ExitCode.WRONG, text) for text in (*_wrong(verdicts), *_violated(checks))]
     found += [(ExitCode.ROTTEN, text) for text in rotten]
     # Where no gradient could tell, a canary cannot die: nothing was checked, which is no fault of the suite.
@@ -66,6 +67,14 @@ def _violated(checks: Sequence[Verdict]) -> list[str]:
     return [
         text for (kernel, check), group in _by_kernel(checks) for text in _told(f"kernel {kernel} fails the check {check}", group, _BAD)
     ]
+
+
+def _failed_ourselves(checks: Sequence[Verdict]) -> list[str]:
+    ours = frozenset({Outcome.BUG})
+    found = [
+        text for (kernel, check), group in _by_kernel(checks) for text in _told(f"the check {check} of kernel {kernel} failed", group, ours)
+    ]
+    return [f"{text}. This is a bug in gradcheck, or in the step of the op, and says nothing of the kernel" for text in found]
 
 
 def _starved(verdicts: Sequence[Verdict]) -> list[str]:

@@ -31,6 +31,7 @@ _UNMEASURED = {
     "no-device": Outcome.NO_DEVICE,
     "no-backward": Outcome.UNINFORMATIVE,
     "idle": Outcome.UNINFORMATIVE,
+    "bug": Outcome.BUG,
 }
 
 

@@ -67,7 +67,7 @@ def _apart(one: Published) -> tuple[str, str]:
         if band.defect is not None and band.defect > 0 and band.noise > 0:
             least[dtype] = min(least.get(dtype, math.inf), math.log10(band.defect / band.noise))
     held = one.held
-    trial = f"{held.false_alarms} false alarms in {held.clean:,}, {held.missed} missed of {held.rows:,}"
+    trial = f"{held.alarms} in {held.clean:,}, {held.missed} missed of {held.rows:,}"
     return (
         ", ".join(f"{dtype} {decades:.1f}" for dtype, decades in least.items()) or "–",
         f"{trial} ({one.environment.get('date', 'no date')})",
@@ -82,7 +82,7 @@ def _op(one: Published) -> Iterator[str]:
     yield f"{env.get('date', 'no date')}, {env.get('device', 'no device')}, {env.get('machine', '')}: {versions}."
     yield f"Seeds {_listed(one.seeds)}; k = {one.factor:g}; the largest error of a clean kernel is {one.ratio:.3g} times the model noise."
     yield (
-        f"Held out, seeds {_listed(held.seeds)}: {held.false_alarms} false alarms in {held.clean:,} clean runs (largest error {held.worst:.3g} of its "
+        f"Held out, seeds {_listed(held.seeds)}: {held.alarms} in {held.clean:,} clean runs (largest error {held.worst:.3g} of its "
         f"tolerance), {held.missed} of {held.rows:,} rows of the kill table missed."
     )
     yield ""

@@ -35,6 +35,11 @@ class Trial:
     missed: int
     worst: float
 
+    @property
+    def alarms(self) -> str:
+        """`1 false alarm`, `2 false alarms`."""
+        return f"{self.false_alarms} false alarm{'' if self.false_alarms == 1 else 's'}"
+
 
 @dataclass(frozen=True, slots=True)
 class Published:

@@ -53,7 +53,7 @@ def command(
         f"k = {made.factor:g}: the largest error of a clean kernel is {made.ratio:.3g} times the model noise, over seeds {list(made.seeds)}"
     )
     click.echo(
-        f"held out, seeds {list(held_out.seeds)}: {held_out.false_alarms} false alarms in {held_out.clean} clean runs "
+        f"held out, seeds {list(held_out.seeds)}: {held_out.alarms} in {held_out.clean} clean runs "
         f"(largest error {held_out.worst:.3g} of its tolerance), {held_out.missed} of {held_out.rows} rows of the kill table missed"
     )
     return ExitCode.OK if not held_out.false_alarms and not held_out.missed else ExitCode.INCONCLUSIVE

@@ -210,7 +210,8 @@ def group_of(item: WorkItem) -> tuple[str, str]:
 
 def not_sound(verdicts: Sequence[Verdict]) -> bool:
     """Whether a kernel is so wrong that its mutants would mean nothing."""
-    return any(verdict.outcome not in {Outcome.PASSED, Outcome.PASSED_ZERO, Outcome.UNINFORMATIVE} for verdict in verdicts) or any(
+    sound = {Outcome.PASSED, Outcome.PASSED_ZERO, Outcome.UNINFORMATIVE, Outcome.BUG}
+    return any(verdict.outcome not in sound for verdict in verdicts) or any(
         verdict.evidence is not None and verdict.evidence.status == "no-backward" for verdict in verdicts
     )
 

@@ -209,7 +209,7 @@ def _looked_at(seen: Closeup, subject: Subject, job: Job, shop: Workshop) -> Clo
     found = shop.look(subject, job, [judge(evidence, job.tolerances)])
     if why := found.excused.get(seen.item):
         return replace(seen, outcome=Outcome.INCONCLUSIVE, why=why, ending=Outcome.INCONCLUSIVE.value, remarks=(why,))
-    return replace(seen, remarks=(*map(str, found.looks.values()), *([str(found.nearest)] if found.nearest else [])))
+    return replace(seen, remarks=(*map(str, found.looks.values()), *([found.sentence] if found.zeros or found.nearest else [])))
 
 
 def _of_mutant(seen: Closeup, status: str, mutant: Mutant | None) -> Closeup:

@@ -3,7 +3,8 @@
 Three questions, none of which a wrong kernel answers as a right one does:
 
 * **Is it more than the case's own noise explains?** That noise is of the oracle alone: the reference in float32, and at inputs that
-  are moved by one rounding (`truth.own_noise`). If not, no error has been shown: the truth itself moves that much.
+  are moved by one rounding (`truth.own_noise`). If not, no error has been shown: the truth itself moves that much. The gradient of a
+  gate is not asked for itself but for what it brings to what is trained behind it, where the suite says what that is (`Trained`).
 * **Does the error repeat?** The inputs are moved a little, truth and kernel are asked again, and the two errors compared. A mistake
   makes the same error again; rounding, however much amplified, makes another one.
 * **Does the very same call repeat?** If not, neither question means anything.
@@ -22,6 +23,7 @@ import numpy as np
 
 from gradcheck._case import Case
 from gradcheck._op import Op
+from gradcheck._trained import Trained
 from gradcheck._truth import F64, Truth
 from gradcheck._verdict import Evidence, Measurement
 from gradcheck.calibrate.judge import Tolerances, within
@@ -30,7 +32,8 @@ from gradcheck.engine.call import Call
 from gradcheck.engine.execute import Job, attempt, op_of
 from gradcheck.engine.measure import measure
 from gradcheck.engine.problem import Problem
-from gradcheck.engine.truth import Ratios, answer, know, own_noise
+from gradcheck.engine.trained import carried_from, carried_noise, trained_of
+from gradcheck.engine.truth import FURTHER_RUNS, ROUNDING, Ratios, answer, know, own_noise
 from gradcheck.numerics.dtypes import DTYPES, round_to
 from gradcheck.numerics.metrics import rounding_unit
 
@@ -67,14 +70,25 @@ class Look:
     Args:
         kind: whether the case, rounding in the kernel's form, or a mistake explains the error.
         repeats: least cosine between its error and that at inputs moved a little, of the quantity in which it repeats most: by a `FEW` roundings where the case explains the error, else by `LITTLE`.
-        excess: the error in units of what the case's own noise explains, in the metric that is exceeded most.
+        excess: the error in units of what the case's own noise explains, in the metric that is exceeded most. Of a gate's gradient it
+            is the error in what is `trained` behind it.
+        trained: the inputs that an error in a gate's gradient was carried to.
+        alone: the excess where a gate's gradient counts as any other.
     """
 
     kind: Kind
     repeats: float
     excess: float
+    trained: tuple[str, ...] = ()
+    alone: float = 0.0
 
     def __str__(self) -> str:
+        there = f" in {', '.join(self.trained)}" if self.trained else ""
+        if self.kind == "ill-conditioned" and self.alone > 1:
+            return (
+                f"ill-conditioned, not wrong: where its gate saturates the error is {self.alone:.2g} times what rounding explains, and what it "
+                f"comes to{there} is {self.excess:.2g} of what is explained there (it does not repeat: cosine {self.repeats:.2f})"
+            )
         if self.kind == "ill-conditioned":
             return (
                 f"ill-conditioned, not wrong: the truth itself moves as much when inputs move by one rounding (the error is {self.excess:.2g} "
@@ -82,10 +96,17 @@ class Look:
             )
         if self.kind == "rounding":
             return (
-                f"numerically poor: the error is {self.excess:.2g} times what rounding explains of the recurrence, and yet is rounding, "
+                f"numerically poor: the error{there} is {self.excess:.2g} times what rounding explains of the recurrence, and yet is rounding, "
                 f"for it does not repeat when inputs move by {LITTLE:.0e} (cosine {self.repeats:.2f}): the form amplifies it"
             )
-        return f"a mistake: the error repeats when inputs move (cosine {self.repeats:.2f})"
+        return f"a mistake: the error repeats when inputs move (cosine {self.repeats:.2f}){self.spared}"
+
+    @property
+    def spared(self) -> str:
+        """What to add of a mistake in a gate's gradient that does not reach what is trained behind it; nothing where there is none."""
+        if not self.trained or self.excess > 1:
+            return ""
+        return f"; what it comes to in {', '.join(self.trained)} is {self.excess:.2g} of what rounding explains there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +134,18 @@ def look(ask: Ask) -> Look | None:
     failed = [m.quantity for m in first.measured if not within(m, job.tolerances)]
     if not failed or any(m.problem or m.zero == "zero-broken" for m in first.measured):
         return None
-    excess = _excess(first.measured, job.tolerances, own_noise(op, case, ask.carry, known, problem))
+    excesses = _excesses(first.measured, job.tolerances, own_noise(op, case, ask.carry, known, problem))
+    trained = _trained(op, case, ask, problem, known.truth, first, failed)
+    gates = {f"d {one.through}" for one in trained}
+    excess = max([*(much for name, much in excesses.items() if name not in gates), *trained.values()])
+    alone = max(excesses.values())
+    names = tuple(one.name for one, much in trained.items() if excess <= 1 or much == excess)
     rounding = 2 * DTYPES[case.dtype].u
     cosines: dict[str, list[float]] = {name: [] for name in failed}
     for number in range(MOVES[1]):
         if number >= MOVES[0] and not any(_by_chance(first.errors[name], found) for name, found in cosines.items()):
             break
-        moved = _moved(op, case, problem, number, (FEW * rounding) if excess <= 1 else max(LITTLE, rounding))
+        moved = _moved(op, case, problem, number, (FEW * rounding) if alone <= 1 else max(LITTLE, rounding))
         there = _off(op, case, job, moved, answer(op, case.variant, moved))
         if there is None:
             return None
@@ -127,8 +153,8 @@ def look(ask: Ask) -> Look | None:
             cosines[name].append(_cosine(first.errors[name], there.errors[name]))
     repeats = max(map(min, cosines.values()))  # a mistake repeats every time, and may be in one of them only
     if not (repeats < REPEATS):
-        return Look("mistake", repeats, excess)
-    return Look("ill-conditioned" if excess <= 1 else "rounding", repeats, excess)
+        return Look("mistake", repeats, excess, names, alone)
+    return Look("ill-conditioned" if excess <= 1 else "rounding", repeats, excess, names, alone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +207,27 @@ def _by_chance(error: F64, cosines: Sequence[float]) -> bool:
     return min(cosines) >= REPEATS and elements * len(cosines) < SURE
 
 
-def _excess(measured: tuple[Measurement, ...], tolerances: Tolerances, own: Ratios) -> float:
+def _excesses(measured: tuple[Measurement, ...], tolerances: Tolerances, own: Ratios) -> dict[str, float]:
+    """The error of each output and gradient, see `_excess`."""
+    return {m.quantity: _excess(m.ratios, tolerances[m.quantity], own[m.quantity]) for m in measured}
+
+
+def _excess(ratios: Mapping[str, float | None], tolerances: Mapping[str, float], own: Mapping[str, float | None]) -> float:
     """The largest error in units of what is tolerated or, where that is more, of k times the case's own noise; infinite for no number."""
     worst = 0.0
-    for m in measured:
-        for metric, ratio in m.ratios.items():
-            allowed = max(tolerances[m.quantity][metric], FACTOR * (own[m.quantity][metric] or 0.0))
-            worst = max(worst, float("inf") if ratio is None or not np.isfinite(ratio) else ratio / allowed)
+    for metric, ratio in ratios.items():
+        allowed = max(tolerances[metric], FACTOR * (own[metric] or 0.0))
+        worst = max(worst, float("inf") if ratio is None or not np.isfinite(ratio) else ratio / allowed)
     return worst
+
+
+def _trained(op: Op, case: Case, ask: Ask, problem: Problem, truth: Truth, off: _Off, failed: Sequence[str]) -> dict[Trained, float]:
+    """What is trained behind gates whose gradients failed, each with the error there, see `_excess`; with the tolerances of those."""
+    known = [one for one in trained_of(ask.job.source, op.name) if f"d {one.through}" in failed]
+    gots = {name: got.value for name, got in zip(truth.gradients, off.call.gradients, strict=True) if got.value is not None}
+    found = carried_from(known, op, case, problem.inputs, truth, gots)
+    if not found:
+        return {}
+    moved = [_moved(op, case, problem, number, ROUNDING) for number in range(FURTHER_RUNS)]
+    own = carried_noise(list(found), op, case, ask.carry, truth, [problem, *moved])
+    return {one: _excess(ratios, ask.job.tolerances[f"d {one.through}"], own[one]) for one, ratios in found.items()}

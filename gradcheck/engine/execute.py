@@ -20,7 +20,7 @@ from gradcheck._truth import Truth
 from gradcheck._verdict import CANARY, NULL, Evidence, WorkItem
 from gradcheck.calibrate.judge import Tolerances
 from gradcheck.engine.call import Call, NoBackward, call, canary
-from gradcheck.engine.checks import CHECKS, bench_of
+from gradcheck.engine.checks import CHECKS, KernelRaised, bench_of
 from gradcheck.engine.launches import launches, placed
 from gradcheck.engine.measure import Sticks, measure, sticks_of
 from gradcheck.engine.mutate import copy_with_edit
@@ -130,12 +130,17 @@ def trial(item: WorkItem, use: Callable[[], T]) -> T | Evidence:
     """What `use`, which loads or calls a kernel, returns; or evidence of how the kernel failed in it."""
     try:
         return use()
-    except UsageError as error:
-        return Evidence(item, "unviable", detail=str(error))
-    except NoBackward as error:
-        return Evidence(item, "no-backward", detail=str(error))
     except Exception as error:  # noqa: BLE001 - a kernel may raise anything, and that is its outcome
-        return _of_metal(item, error) or Evidence(item, "raised", detail=describe(error))
+        return _of_kernel(item, error)
+
+
+def _of_kernel(item: WorkItem, error: Exception) -> Evidence:
+    """Evidence of what loading or calling a kernel raised."""
+    if isinstance(error, UsageError):
+        return Evidence(item, "unviable", detail=str(error))
+    if isinstance(error, NoBackward):
+        return Evidence(item, "no-backward", detail=str(error))
+    return _of_metal(item, error) or Evidence(item, "raised", detail=describe(error))
 
 
 def _of_metal(item: WorkItem, error: Exception) -> Evidence | None:
@@ -172,17 +177,25 @@ def _at(source: Source, name: str, text: str) -> tuple[Truth, Problem, Sticks]:
 
 
 def _checked(job: Job) -> Evidence:
-    """The evidence of a check: what it found is in the notes, for each of them is a failure by itself."""
+    """The evidence of a check: what it found is in the notes, for each of them is a failure by itself.
+
+    What the kernel raises within a check is the kernel's; what the check itself raises is ours.
+    """
     op, case = op_of(job.source, job.item.op), Case.parse(job.item.case)
     (check,) = (one for one in CHECKS if one.name == job.item.check)
-    found = trial(
+    problem = draw(op, case)
+    bench = trial(
         job.item,
-        lambda: check.find(
-            bench_of(kernel_of(job), job.kernel, op, case, draw(op, case), job.tolerances, forward_only=job.forward_only, sound=job.sound)
-        ),
+        lambda: bench_of(kernel_of(job), job.kernel, op, case, problem, job.tolerances, forward_only=job.forward_only, sound=job.sound),
     )
-    if isinstance(found, Evidence):
-        return found
+    if isinstance(bench, Evidence):
+        return bench
+    try:
+        found = check.find(bench)
+    except KernelRaised as raised:
+        return _of_kernel(job.item, raised.error)
+    except Exception as error:  # noqa: BLE001 - no kernel is charged with it, and the other items go on
+        return Evidence(job.item, "bug", detail=describe(error))
     if not (found.compared or found.broken):
         return Evidence(job.item, "idle", detail=found.remark or "nothing to compare at this case")
     return Evidence(job.item, "measured", notes=found.broken, detail=found.remark)

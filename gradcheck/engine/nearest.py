@@ -107,10 +107,16 @@ _NOTHING = (0.0, 1.0)
 """Cosine and size of what cannot be compared."""
 
 
-def keep(ask: Keep) -> None:
-    """In a worker: write the suspect's errors at these cases into the file. There is none where it has no errors to compare."""
-    if errors := errors_of(ask.suspect, ask.cases):
+def keep(ask: Keep) -> tuple[str, ...]:
+    """In a worker: the outputs and gradients that the suspect returns zeros for at these cases, though the truth has others.
+
+    If there are none its errors are written into the file: a mistake that says itself needs no mutant to be likened to. There is no
+    file where it has no errors to compare.
+    """
+    errors, zeros = errors_of(ask.suspect, ask.cases)
+    if errors and not zeros:
         Path(ask.file).write_bytes(pickle.dumps(errors))
+    return zeros
 
 
 def alike(cases: Iterable[Case]) -> tuple[str, ...]:
@@ -204,7 +210,7 @@ def compare(ask: Trial) -> tuple[float, float]:
     """In a worker: (cosine between the suspect's error and what the mutant changes, size of the one in units of the other)."""
     told = _NOTHING
     for cases in dict.fromkeys((ask.cases[:1], ask.cases)):
-        kept, mutated, clean = _kept(ask.file), errors_of(ask.job, cases), _clean(ask.clean, cases)
+        kept, (mutated, _), clean = _kept(ask.file), errors_of(ask.job, cases), _clean(ask.clean, cases)
         wanted = {name: kept[name] for name in kept if name.partition(" ")[0] in cases}
         if wanted.keys() != mutated.keys() or wanted.keys() != clean.keys():  # one of them is not finite somewhere
             return _NOTHING
@@ -215,22 +221,26 @@ def compare(ask: Trial) -> tuple[float, float]:
     return told
 
 
-def errors_of(job: Job, cases: Sequence[str]) -> dict[str, F64]:
-    """The errors at all cases; nothing where the kernel fails to return them at one."""
+def errors_of(job: Job, cases: Sequence[str]) -> tuple[dict[str, F64], tuple[str, ...]]:
+    """(the errors at all cases, the quantities that are zero throughout and should not be); nothing where one case yields no errors."""
     found: dict[str, F64] = {}
+    zero: dict[str, bool] = {}
     for text in cases:
         truth, problem = _at(job.source, job.item.op, text)
         got = attempt(replace(job, item=replace(job.item, case=text)), problem)
         errors = {} if isinstance(got, Evidence) or got.notes else residual(text, truth, got)
-        if not errors:
-            return {}
+        if isinstance(got, Evidence) or not errors:
+            return {}, ()
         found.update(errors)
-    return found
+        for (name, want), one in zip(truth.quantities().items(), (*got.outputs, *got.gradients), strict=True):
+            if want.value.any() and Case.parse(text).objective == "all":  # a cotangent that is dropped may be all there is
+                zero[name] = zero.get(name, True) and one.value is not None and not one.value.any()
+    return found, tuple(name for name, all_of_it in zero.items() if all_of_it)
 
 
 @lru_cache(maxsize=2)
 def _clean(job: Job, cases: tuple[str, ...]) -> dict[str, F64]:
-    return errors_of(job, cases)
+    return errors_of(job, cases)[0]
 
 
 @lru_cache(maxsize=1 + FURTHER)

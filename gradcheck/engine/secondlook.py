@@ -46,12 +46,14 @@ class Seen:
     Args:
         looks: by failed case that was looked at.
         nearest: the mutant that it looks like, or would if one did.
+        zeros: the outputs and gradients that it returns zeros for; it is then likened to no mutant.
         failed: in how many cases the kernel failed by numbers.
     """
 
     looks: Mapping[WorkItem, Look] = field(default_factory=dict, hash=False)
     nearest: Nearest | None = None
     failed: int = 0
+    zeros: tuple[str, ...] = ()
 
     @property
     def excused(self) -> dict[WorkItem, str]:
@@ -60,9 +62,13 @@ class Seen:
 
     @property
     def sentence(self) -> str:
-        """What to say of the kernel as a whole, or nothing: the mutant, or else that all that was looked at is rounding."""
+        """What to say of the kernel as a whole, or nothing: its zeros, the mutant, or else that all that was looked at is rounding."""
+        if self.zeros:
+            return f"returns zeros for {', '.join(self.zeros)}"
         if self.nearest is not None:
-            return str(self.nearest)
+            mistakes = [one for one in self.looks.values() if one.kind == "mistake"]
+            worst = max(mistakes, key=lambda one: one.excess, default=None)
+            return f"{self.nearest}{worst.spared if worst else ''}"
         kinds = [one.kind for one in self.looks.values()]
         poor = [one for one in self.looks.values() if one.kind == "rounding"]
         if not kinds or "mistake" in kinds:
@@ -110,16 +116,21 @@ class Workshop:
             return Seen()
         looks = _looks(self.worker, subject, job, failed)
         blameless = looks and all(one.kind != "mistake" for one in looks.values())
-        return Seen(looks, None if blameless else self._nearest(job, failed), len(failed))
+        zeros, looks_like = ((), None) if blameless else self._likeness(job, failed)
+        return Seen(looks, looks_like, len(failed), zeros)
 
-    def _nearest(self, job: Job, failed: Failed) -> Nearest | None:
+    def _likeness(self, job: Job, failed: Failed) -> tuple[tuple[str, ...], Nearest | None]:
+        """(what it returns zeros for, the mutant that it looks like)."""
         wrong = [case for case in _telling(failed, job.tolerances) if _gradients_off(failed[case], job.tolerances)]
-        reference = self._reference(job) if wrong else None
-        if reference is None:
-            return None
+        if not wrong:
+            return (), None
         at, file = alike(wrong), Path(tempfile.mkdtemp(dir=self.scratch)) / "error.pickle"
-        self.worker.call(keep, Keep(_at(job, wrong[0]), at, str(file)))
-        return nearest(file, at, reference, self.source, worker=self.worker, scratch=self.scratch) if file.exists() else None
+        kept = self.worker.call(keep, Keep(_at(job, wrong[0]), at, str(file)))
+        zeros = kept.value if isinstance(kept, Done) and isinstance(kept.value, tuple) else ()
+        reference = self._reference(job) if file.exists() else None
+        if reference is None:
+            return zeros, None
+        return zeros, nearest(file, at, reference, self.source, worker=self.worker, scratch=self.scratch)
 
     def _reference(self, job: Job) -> Subject | None:
         """The kernel of the op, of those that run here, that has the most mutants: another one than the suspect if it can be."""

@@ -1,4 +1,4 @@
-"""Load the files of one root: every module-level `Op`, `Mutant` and `Report` in them is a declaration.
+"""Load the files of one root: every module-level `Op`, `Mutant`, `Trained` and `Report` in them is a declaration.
 
 Each root gets a parent package of its own in `sys.modules`, named by a hash of its real path. So relative imports, tracebacks,
 `inspect` and coverage work, two suites may have files of one name, and no top-level name such as `reports` is taken.
@@ -22,20 +22,23 @@ from gradcheck._errors import GradcheckError, SuiteError
 from gradcheck._mutant import Mutant
 from gradcheck._op import Op
 from gradcheck._report import Report
+from gradcheck._trained import Trained
 from gradcheck.suite._roots import FOLDERS, Root
+
+Declared = Op | Mutant | Trained | Report
 
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
     """A value of a suite file, with its name filled in."""
 
-    value: Op | Mutant | Report
+    value: Declared
     file: Path
 
     @property
     def name(self) -> str:
-        """Its name in the suite: `op`, `op/mutant`, or the report's name."""
-        return self.value.id if isinstance(self.value, Mutant) else self.value.name
+        """Its name in the suite: `op`, `op/mutant`, `op/trained input`, or the report's name."""
+        return self.value.id if isinstance(self.value, Mutant | Trained) else self.value.name
 
 
 def declarations(root: Root) -> Iterator[Declaration]:
@@ -51,7 +54,7 @@ def declarations(root: Root) -> Iterator[Declaration]:
     seen: set[int] = set()
     for path, module in modules:
         for variable, value in vars(module).items():
-            if variable.startswith("_") or not isinstance(value, Op | Mutant | Report):
+            if variable.startswith("_") or not isinstance(value, Declared):
                 continue
             # One value under two variables, or imported by another file, is declared once.
             if id(value) not in seen and files.get(_module_of(value), path) == path:
@@ -59,22 +62,22 @@ def declarations(root: Root) -> Iterator[Declaration]:
                 yield Declaration(_named(value, variable, path), path)
 
 
-def _module_of(value: Op | Mutant | Report) -> str:
+def _module_of(value: Declared) -> str:
     """The module that declares a value which another file may have imported."""
     match value:
         case Op():
             return value.step.__module__
         case Report():
             return value.render.__module__
-        case Mutant():
+        case Mutant() | Trained():
             return ""
 
 
-def _named(value: Op | Mutant | Report, variable: str, file: Path) -> Op | Mutant | Report:
+def _named(value: Declared, variable: str, file: Path) -> Declared:
     match value:
         case Op():
             return replace(value, file=str(file))
-        case Mutant():
+        case Mutant() | Trained():
             return replace(value, name=value.name or variable)
         case Report():
             return value

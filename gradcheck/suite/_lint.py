@@ -16,8 +16,10 @@ from gradcheck._errors import UsageError, unknown
 from gradcheck._kernel import Kernel
 from gradcheck._mutant import Edit, Expect, Mutant
 from gradcheck._op import Op
+from gradcheck._trained import Trained
 from gradcheck._verdict import CANARY, NULL
 from gradcheck.numerics.dtypes import DTYPES
+from gradcheck.numerics.recurrence import axes
 from gradcheck.numerics.taint import check_lanes, check_linear
 from gradcheck.suite._locate import Package, find_module, kernel_package
 from gradcheck.suite._suite import Suite
@@ -69,6 +71,8 @@ def _findings(suite: Suite) -> Iterator[tuple[str, Found]]:
                 yield where, _kernel(kernel, package)
     for mutant in suite.mutants.values():
         yield f"mutant {mutant.id} ({suite.files[mutant.id]})", _mutant(mutant, suite, packages)
+    for one in suite.trained.values():
+        yield f"trained input {one.id} ({suite.files[one.id]})", _trained(one, suite)
 
 
 def _op(op: Op) -> Found:
@@ -221,3 +225,30 @@ def nearest(find: str, source: str) -> tuple[int, str]:
         if matcher.quick_ratio() > ratio and matcher.ratio() > ratio:
             best, text, ratio = number + 1, window, matcher.ratio()
     return best, text
+
+
+def _trained(one: Trained, suite: Suite) -> Found:
+    """Names that do not exist, so that nothing would be carried, in silence; and a slope that cannot be had where a regime goes."""
+    if not one.source.strip():
+        yield "rule", "cites no source; say which model computes the input like this"
+    if one.op not in suite.ops:
+        yield "missing", str(unknown("op", one.op, suite.ops))
+        return
+    op = suite.ops[one.op]
+    if one.through not in op.inputs or one.through in op.constants:
+        yield "missing", str(unknown(f"input of {op.name} with a gradient", one.through, set(op.inputs) - op.constants))
+        return
+    if stray := set(axes(one.axes or "")) - set(axes(op.inputs[one.through])):
+        yield "missing", str(unknown(f"axis of {one.through}", min(stray), axes(op.inputs[one.through])))
+    shapes = next(shapes for variant in op.variants or ("",) if one.through in (shapes := op.shapes(_tiny(op), variant)))
+    for regime in op.regimes.values():
+        try:
+            value = regime.draw(np.random.default_rng(0), shapes)[one.through]
+            with np.errstate(all="ignore"):  # what comes of it is looked at below
+                slope = np.asarray(one.slope(value))
+        except Exception as error:  # noqa: BLE001 - as of a step
+            yield "rule", f"its slope cannot be had in the regime {regime.name!r}: {type(error).__name__}: {error}"
+            return
+        if slope.shape != value.shape or not np.isfinite(slope).all():
+            yield "rule", f"its slope must be one finite number per element of {one.through}, and is not in the regime {regime.name!r}"
+            return

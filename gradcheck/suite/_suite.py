@@ -10,6 +10,7 @@ from gradcheck._errors import SuiteError, unknown
 from gradcheck._mutant import Mutant
 from gradcheck._op import Op
 from gradcheck._report import Report
+from gradcheck._trained import Trained
 from gradcheck.suite._files import Declaration, declarations
 from gradcheck.suite._roots import Root, find_roots
 
@@ -24,8 +25,9 @@ class Suite:
         mutants: by id, `op/name`.
         reports: by name.
         notes: what a reader of a run must know about the choice of roots.
-        files: the file that declares each op, mutant id and report. These share one space of names.
+        files: the file that declares each op, mutant id, trained input and report. These share one space of names.
         homes: the root of each op.
+        trained: what is trained behind inputs of ops, by id, `op/name`.
     """
 
     roots: tuple[Root, ...]
@@ -35,6 +37,7 @@ class Suite:
     notes: tuple[str, ...]
     files: Mapping[str, str] = field(hash=False)
     homes: Mapping[str, Root] = field(hash=False)
+    trained: Mapping[str, Trained] = field(default_factory=dict, hash=False)
 
 
 def load(paths: Sequence[Path] = (), *, cwd: Path | None = None) -> Suite:
@@ -53,6 +56,7 @@ def load(paths: Sequence[Path] = (), *, cwd: Path | None = None) -> Suite:
     roots, notes = find_roots(paths, (cwd or Path.cwd()).absolute())
     ops: dict[str, Op] = {}
     mutants: dict[str, Mutant] = {}
+    trained: dict[str, Trained] = {}
     reports: dict[str, Report] = {}
     files: dict[str, str] = {}
     homes: dict[str, Root] = {}
@@ -66,9 +70,11 @@ def load(paths: Sequence[Path] = (), *, cwd: Path | None = None) -> Suite:
                     ops[op.name], homes[op.name] = op, root
                 case Mutant() as mutant:
                     mutants[mutant.id] = mutant
+                case Trained() as one:
+                    trained[one.id] = one
                 case Report() as report:
                     reports[report.name] = report
-    return Suite(roots, ops, mutants, reports, notes, files, homes)
+    return Suite(roots, ops, mutants, reports, notes, files, homes, trained)
 
 
 def find_op(suite: Suite, name: str) -> Op:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gradcheck.engine.checks.bench import Bench, Found
+from gradcheck.engine.checks.bench import Bench, Found, KernelRaised
 from gradcheck.engine.checks.chunks import chunks
 from gradcheck.engine.checks.declared import bench_of
 from gradcheck.engine.checks.determinism import determinism
@@ -56,4 +56,4 @@ CHECKS = (
     Check("production", production, "a defect that exists only at the sizes of a real model", large=True),
 )
 
-__all__ = ["CHECKS", "DTYPE", "Bench", "Check", "Found", "bench_of"]
+__all__ = ["CHECKS", "DTYPE", "Bench", "Check", "Found", "KernelRaised", "bench_of"]

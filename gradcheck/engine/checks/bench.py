@@ -28,6 +28,14 @@ NOT_DETERMINISTIC = "not deterministic, so that this cannot be told"
 """How the sentences begin of a check that compares bits, and was given a kernel that does not repeat them."""
 
 
+class KernelRaised(Exception):
+    """The kernel raised `error` within a check. Whatever else a check raises is the check's own."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """What a check found.
@@ -108,18 +116,25 @@ class Bench:
         return Problem({name: arrays[name] for name in self.recurrence.inputs}, (y, state))
 
     def call(self, problem: Problem | None = None, layout: str = "") -> Result:
-        """One call of the kernel, at this problem or another."""
+        """One call of the kernel, at this problem or another.
+
+        Raises:
+            KernelRaised: the kernel raises.
+        """
         given = problem or self.problem
-        got = call(
-            self.kernel,
-            given.inputs,
-            given.cotangents,
-            dtype=self.case.dtype,
-            output_shapes=[w.shape for w in given.cotangents],
-            differentiable=self.recurrence.differentiable,
-            forward_only=self.forward_only,
-            layout=layout,
-        )
+        try:
+            got = call(
+                self.kernel,
+                given.inputs,
+                given.cotangents,
+                dtype=self.case.dtype,
+                output_shapes=[w.shape for w in given.cotangents],
+                differentiable=self.recurrence.differentiable,
+                forward_only=self.forward_only,
+                layout=layout,
+            )
+        except Exception as error:
+            raise KernelRaised(error) from error
         names = quantity_axes(self.op, self.case.variant)
         return Result(dict(zip(names, (*got.outputs, *got.gradients), strict=False)), got.notes)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from gradcheck import Edit, Evidence, Kernel, Mutant, Outcome, WorkItem
+from gradcheck import Edit, Evidence, ExitCode, Kernel, Mutant, Outcome, WorkItem
 from gradcheck.calibrate.gate import gate
 from gradcheck.calibrate.judge import BY_CHECKER, judge, kill_table
-from gradcheck.engine.execute import trial
+from gradcheck.engine.checks import Check
+from gradcheck.engine.execute import Job, execute, source_of, trial
 from gradcheck.engine.launches import placed
 
 ITEM = WorkItem("op", "k", "op/B2,T5/f32/uniform/0")
@@ -98,3 +100,52 @@ def test_what_ran_on_the_gpu_that_it_requires_is_a_result():
 
 def test_a_metal_kernel_that_launched_nothing_is_a_fallback():
     assert judge(placed(MEASURED, ANYWHERE, []), {}).outcome is Outcome.FAILED
+
+
+SCAN = Path(__file__).parents[2] / "testdata" / "strangers" / "numpy_object.py"
+RAISES = """
+class Raises:
+    arrays = "numpy"
+
+    def forward(self, *inputs):
+        raise ValueError("odd T")
+
+    vjp = forward
+
+
+scan = Raises()
+"""
+
+
+def made(monkeypatch, find, target):
+    """The verdict on a check that does `find`, and what the gate says of it."""
+    monkeypatch.setattr("gradcheck.engine.execute.CHECKS", (Check("odd", find, "a test"),))
+    item = WorkItem("ssm_scan", target, "ssm_scan/B1,T5,H2,G1,P1,N3,mamba2/f32/typical/0", check="odd")
+    verdict = judge(execute(Job(item, source_of((), Path.cwd()), Kernel(target, target))), {})
+    return verdict, *gate([], [], [], missing=0, absent={}, rotten=[], forward_only=False, checks=[verdict])
+
+
+def test_what_a_check_itself_raises_is_a_bug_of_ours_and_not_charged_to_the_kernel(monkeypatch):
+    def find(bench):
+        bench.call()
+        raise IndexError("no such row")
+
+    verdict, code, reasons = made(monkeypatch, find, f"{SCAN}:scan")
+    assert verdict.outcome is Outcome.BUG
+    assert "says nothing of the kernel" in verdict.ending
+    assert verdict.why.startswith("IndexError: no such row\n")
+    assert "test_execute.py" in verdict.why
+    assert code == ExitCode.BUG
+    said = next(reason for reason in reasons if "no such row" in reason)
+    assert said.startswith("the check odd of kernel ")
+    assert "bug in gradcheck" in said
+    assert not any("fails the check" in reason for reason in reasons)
+
+
+def test_what_the_kernel_raises_within_a_check_is_the_kernels(monkeypatch, tmp_path):
+    (tmp_path / "raises.py").write_text(RAISES)
+    verdict, code, reasons = made(monkeypatch, lambda bench: bench.call(), f"{tmp_path / 'raises.py'}:scan")
+    assert (verdict.outcome, verdict.ending, code) == (Outcome.FAILED, "raised ValueError", ExitCode.WRONG)
+    assert "raises.py" in verdict.why
+    assert "KernelRaised" not in verdict.why
+    assert any("fails the check odd in 1 of 1 cases; first: it raised ValueError: odd T" in reason for reason in reasons)

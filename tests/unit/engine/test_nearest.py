@@ -75,6 +75,21 @@ def test_of_a_mistake_that_no_mutant_makes_it_is_said_how_far_the_nearest_is(tar
     assert re.fullmatch(r"looks like no known mutant: the nearest is `\w+` \(cosine 0\.\d\d\)", str(found))
 
 
+@pytest.mark.parametrize(
+    "target, zeros", [("zeros_for_one", ("d dt",)), ("zeros_for_one:everything", ("y", "s_T", "d s", "d x", "d dt", "d A", "d B", "d C"))]
+)
+def test_what_returns_zeros_is_said_to_and_likened_to_no_mutant(target, zeros, scratch):
+    cases, file = (CASE.format("mamba2"), OTHER.format("mamba2")), scratch / f"{target}.pickle"
+    assert keep(Keep(suspect(target, cases[0]), cases, str(file))) == zeros
+    assert not file.exists()
+
+
+def test_zeros_where_a_cotangent_is_dropped_are_a_matter_of_the_case(scratch):
+    case, file = CASE.format("mamba2").replace("typical", "typical@state"), scratch / "dropped.pickle"
+    assert keep(Keep(suspect("state_cotangent_ignored", case), (case,), str(file))) == ()
+    assert file.exists()
+
+
 @pytest.mark.parametrize("target", ["autodiff", "other_order"])
 def test_the_rounding_of_a_right_kernel_is_like_no_mutant(target, reference, scratch):
     found = like(target, "mamba2", reference, scratch)
@@ -85,7 +100,7 @@ def test_two_different_mutants_do_not_look_alike(reference, scratch):
     case, source = CASE.format("mamba2"), source_of((), Path.cwd())
 
     def errors_with(name):
-        return errors_of(job_of(reference, WorkItem("ssm_scan", "mlx", case, name), source, scratch), [case])
+        return errors_of(job_of(reference, WorkItem("ssm_scan", "mlx", case, name), source, scratch), [case])[0]
 
     clean, changes = errors_with(""), {}
     for name in mutants(reference, "mamba2"):

@@ -8,8 +8,10 @@ import pytest
 
 import gradcheck
 from gradcheck import Band, UsageError
+from gradcheck.calibrate.page import ops_table
 from gradcheck.calibrate.published import Published, Trial
 from gradcheck.engine.published import page_of, write_page
+from gradcheck.suite import load
 
 HERE = Path(gradcheck.__file__).parents[1] / "reports/published"
 BAND = Band("scan", "mlx", "f32", "d x", "l2", 2.0, 8.0, 1.5, 2000.0, "late|token")
@@ -48,6 +50,14 @@ def test_a_gradient_has_noise_tolerance_weakest_defect_and_separation(folder: Pa
     assert text.count("\n| `mlx`") == 2  # gradients only, by one metric
     assert "2026-11-30, CPU (MLX), x86_64: mlx 0.32.4." in text
     assert "0 false alarms in 1,080 clean runs" in text
+
+
+@pytest.mark.parametrize("alarms, said", [(0, "0 false alarms"), (1, "1 false alarm"), (2, "2 false alarms")])
+def test_one_false_alarm_is_one(folder: Path, alarms: int, said: str):
+    one = replace(ONE, held=replace(ONE.held, false_alarms=alarms))
+    (folder / "scan.json").write_bytes(msgspec.json.encode(one))
+    assert f": {said} in 1,080 clean runs" in page_of(folder)
+    assert f"| {said} in 1,080, 0 missed" in ops_table([load().ops["mamba2"]], [], [replace(one, op="mamba2")])
 
 
 def test_a_defect_that_is_no_mutant_is_told_from_one(folder: Path):

@@ -63,6 +63,10 @@ def test_what_is_said_is_the_mutant_or_that_all_of_it_is_rounding():
     assert Seen(dict(zip(items, (poor, poor), strict=True))).sentence.startswith("is numerically poor: ")
     assert Seen(dict(zip(items, (poor, mistake), strict=True))).sentence == ""
     assert Seen({items[0]: mistake}, Nearest(("m",), "a slip", 0.99, 1.0, 3, 3)).sentence.startswith("looks most like mutant `m`")
+    spared = Seen({items[0]: Look("mistake", 1.0, 0.2, ("a",), 9.0)}, Nearest(("m",), "a slip", 0.3, 1.0, 3, 3))
+    assert spared.sentence.endswith("(cosine 0.30); what it comes to in a is 0.2 of what rounding explains there")
+    assert not Seen({**spared.looks, items[1]: mistake}, spared.nearest).sentence.endswith("there")
+    assert Seen({items[0]: mistake}, zeros=("d x", "d A")).sentence == "returns zeros for d x, d A"
     assert list(Seen(dict(zip(items, (poor, ill), strict=True))).excused) == [items[1]]
     both = Seen(dict(zip(items, (ill, ill), strict=True)), failed=2)
     assert both.sentence == ""  # each says so itself, and there is no other
@@ -156,3 +160,13 @@ def test_a_wrong_kernel_is_named_in_the_run_and_in_the_replay(tmp_path, monkeypa
     assert seen.outcome is Outcome.FAILED
     assert any(remark.startswith("a mistake: ") for remark in seen.remarks)
     assert any("`drop_dA_path`" in remark for remark in seen.remarks)
+
+
+def test_a_kernel_that_returns_zeros_is_told_so_in_the_run_and_in_the_replay(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    target = f"{STRANGERS / 'zeros_for_one'}.py:scan"
+    done = run(Request("ssm_scan", kernels=(target,), cases=(CASE,), checks="none", jobs=2), folder=Path(".gradcheck"), tell=lambda _: None)
+    assert done.exit_code == ExitCode.WRONG
+    assert f"{target} returns zeros for d dt" in done.notes
+    assert not any("mutant `" in note for note in done.notes)
+    assert "returns zeros for d dt" in closeup(CASE, kernel=target).remarks

@@ -160,6 +160,28 @@ def test_a_survivor_is_shown_with_reason_diff_and_replay_line(render, survivor):
     assert "--mutant drop_dA_path" in text
 
 
+def test_what_survives_diluted_alone_is_counted_in_the_headline_of_every_report(render, passing):
+    weak = {("drop_dA_path", "last step"), ("drop_dA_path", "one head"), ("previous_state_in_dC", "last step")}
+    rows = tuple(replace(k, outcome=Outcome.SURVIVED, kills=0) if (k.mutant, k.form) in weak else k for k in passing.kills)
+    run = replace(passing, kills=rows, exit_code=ExitCode.SURVIVORS)
+    said = "5 of 5 mutants killed in full, 2 survive diluted"
+    assert flat(render("terminal", run)).startswith(f"FAIL ssm_scan: mlx agrees with the truth; {said}")
+    assert all(said in render(kind, run) for kind in ("markdown", "html"))
+    one = tuple(replace(k, outcome=Outcome.KILLED) if k.mutant == "drop_dA_path" else k for k in rows)
+    assert "5 of 5 mutants killed in full, 1 survives diluted" in flat(render("terminal", replace(run, kills=one)))
+
+
+def test_a_bug_of_ours_in_a_check_is_not_laid_at_the_kernels_door(render, passing):
+    item = replace(passing.verdicts[0].item, check="taint")
+    bug = Verdict(item, Outcome.BUG, "IndexError: no such row", Evidence(item, "bug", detail="IndexError: no such row"))
+    run = replace(passing, checks=(bug,), exit_code=ExitCode.BUG, reasons=("the check taint of kernel mlx failed",))
+    text = flat(render("terminal", run))
+    assert text.startswith("BUG ssm_scan: mlx agrees with the truth; 5 of 5 mutants killed")
+    assert "BUG check taint of mlx in 1 of 1 cases" in text
+    assert "IndexError" not in render("sarif", run)
+    assert "<error" in render("junit", run)
+
+
 def test_a_stale_mutant_is_not_silent(render, passing):
     stale = tuple(
         replace(k, outcome=Outcome.STALE, why="`find` matches 0 places") if k.mutant == "drop_dA_path" else k for k in passing.kills

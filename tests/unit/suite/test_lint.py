@@ -95,6 +95,40 @@ def test_and_without_its_requirement_it_is_left_out(tiny: Path):
     assert problems(tiny) == []
 
 
+TRAINED = """
+import numpy as np
+from gradcheck import Trained
+
+b = Trained(op="decay", through="a", slope=lambda a: a * (1 - a), source="a = sigmoid(b)", axes="D")
+"""
+
+
+def test_what_is_trained_behind_an_input_is_loaded_by_name_and_is_no_problem(tiny: Path):
+    (tiny / "oracles/trained.py").write_text(TRAINED)
+    (one,) = (one for one in load([tiny], cwd=tiny).trained.values() if one.op == "decay")
+    assert (one.id, one.through, one.axes) == ("decay/b", "a", "D")
+    assert problems(tiny) == []
+
+
+@pytest.mark.parametrize(
+    "old, new, kind, says",
+    [
+        ('op="decay"', 'op="decey"', "missing", "no op 'decey'; did you mean 'decay'"),
+        ('through="a"', 'through="A"', "missing", "no input of decay with a gradient 'A'"),
+        ('axes="D"', 'axes="T"', "missing", "no axis of a 'T'"),
+        ("a * (1 - a)", "np.log(a)", "rule", "one finite number per element of a, and is not in the regime 'plain'"),
+        ("a * (1 - a)", "a.sum()", "rule", "one finite number per element of a"),
+        ("a * (1 - a)", "a.nosuch", "rule", "its slope cannot be had in the regime 'plain': AttributeError"),
+        ("a = sigmoid(b)", "", "rule", "cites no source"),
+    ],
+)
+def test_a_trained_input_that_could_not_be_carried_to_is_told(tiny: Path, old: str, new: str, kind: str, says: str):
+    assert old in TRAINED
+    (tiny / "oracles/trained.py").write_text(TRAINED.replace(old, new, 1))
+    found = problems(tiny)
+    assert any(problem.kind == kind and says in problem.what for problem in found), [str(each) for each in found]
+
+
 def test_an_expected_survivor_with_a_reason_is_no_problem(tiny: Path):
     file = tiny / "mutants/decay.py"
     file.write_text(file.read_text().replace('op="decay"', 'op="decay", expect="equivalent", reason="x is zero there"'))
