@@ -85,6 +85,9 @@ def _op(one: Published) -> Iterator[str]:
         f"Held out, seeds {_listed(held.seeds)}: {held.alarms} in {held.clean:,} clean runs (largest error {held.worst:.3g} of its "
         f"tolerance), {held.missed} of {held.rows:,} rows of the kill table missed."
     )
+    for kernel, trial in one.trials.items():
+        if trial.place:
+            yield f"{_code(kernel)} was measured on {_code(trial.place)}{', which is no GPU' if trial.place == 'metal-cpu' else ''}."
     yield ""
     yield "| kernel | dtype | gradient | noise | measured | tolerance | defect | decades | weakest defect |"
     yield "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | --- |"

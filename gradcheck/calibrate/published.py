@@ -26,6 +26,7 @@ class Trial:
         rows: rows of the kill table: mutant, branch and form.
         missed: those of them that survived.
         worst: largest error of a clean kernel, as a fraction of its tolerance.
+        place: where its Metal kernels ran, as in `Evidence`; of all kernels together nothing.
     """
 
     seeds: tuple[int, ...]
@@ -34,6 +35,7 @@ class Trial:
     rows: int
     missed: int
     worst: float
+    place: str = ""
 
     @property
     def alarms(self) -> str:

@@ -88,11 +88,13 @@ def _trials(runs: Sequence[Run], seeds: tuple[int, ...], tolerances: dict[tuple[
 def _trial(runs: Sequence[Run], kernel: str, seeds: tuple[int, ...], tolerances: dict[tuple[str, str, str, str], float]) -> Trial:
     clean = alarms = rows = missed = 0
     worst = 0.0
+    places: dict[str, None] = {}
     for one in runs:
         for verdict in one.verdicts:
             if verdict.evidence is None or verdict.item.kernel != kernel:
                 continue
             clean += 1
+            places |= dict.fromkeys([verdict.evidence.place] if verdict.evidence.place else [])
             dtype = Case.parse(verdict.item.case).dtype
             sizes = [
                 ratio_ / tolerances[verdict.item.kernel, dtype, m.quantity, metric] if ratio_ is not None else float("inf")
@@ -106,7 +108,7 @@ def _trial(runs: Sequence[Run], kernel: str, seeds: tuple[int, ...], tolerances:
             if row.kernel == kernel and row.mutant not in {CANARY, NULL}:
                 rows += 1
                 missed += row.outcome is Outcome.SURVIVED
-    return Trial(seeds, clean, alarms, rows, missed, float(f"{worst:.4g}"))
+    return Trial(seeds, clean, alarms, rows, missed, float(f"{worst:.4g}"), " + ".join(places))
 
 
 def _short(environment: Mapping[str, str]) -> dict[str, str]:

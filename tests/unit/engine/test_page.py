@@ -79,3 +79,11 @@ def test_a_file_that_is_no_bands_is_named(folder: Path):
     (folder / "broken.json").write_text('{"op": 3}')
     with pytest.raises(UsageError, match=r"broken\.json.*gradcheck calibrate --op broken"):
         page_of(folder)
+
+
+@pytest.mark.parametrize("place, said", [("metal-cpu", "measured on `metal-cpu`, which is no GPU."), ("metal", "measured on `metal`.")])
+def test_the_page_says_where_a_metal_kernel_was_measured_and_a_cpu_is_no_gpu(folder: Path, place: str, said: str):
+    trials = {"mlx": ONE.held, "metal": replace(ONE.held, place=place)}
+    (folder / "scan.json").write_bytes(msgspec.json.encode(replace(ONE, trials=trials)))
+    assert f"\n`metal` was {said}\n" in page_of(folder)
+    assert "`mlx` was measured" not in page_of(folder)
