@@ -9,7 +9,7 @@ state_without_decay = Mutant(
     defect="dropped-term",
     why="the state is carried from chunk to chunk, or from step to step, without its decay",
     seen_in="ml-explore/mlx-lm#453 (d6c45998): the decay is missing in the recurrence",
-    edits=chunkwise("S = mx.addmm(through[i] * S,", "S = mx.addmm(S,")
+    edits=chunkwise("S = mx.addmm(decay[i] * S,", "S = mx.addmm(S,")
     | autodiff("decayed = S * gs[:, t]", "decayed = S")
     | checkpointed("new = S * gate", "new = S"),
 )
@@ -27,7 +27,7 @@ no_delta_correction = Mutant(
     defect="wrong-branch",
     why="what the state holds under a key is not taken off the value: gated linear attention without the delta",
     seen_in="fla-org/flash-linear-attention f636f5a1: the delta update was nested in a branch and skipped",
-    edits=chunkwise("errors.append(v[i] - k_in[i] @ S)", "errors.append(v[i])")
+    edits=chunkwise("errors.append(value[i] - key[i] @ S)", "errors.append(value[i])")
     | autodiff("(vs[:, t] - (decayed * key).sum(-1))", "vs[:, t]")
     | checkpointed("(value - (new * key).sum(axis=-1))", "value"),
 )
@@ -57,7 +57,7 @@ beta_once = Mutant(
     defect="dropped-term",
     why="beta weighs the values that are written, but not what is taken off for the state before the chunk",
     seen_in="fla-org/flash-linear-attention#863: a part of the path of beta missing",
-    edits=chunkwise("solve[i] @ errors[-1]", "T[i] @ (beta[i] * v[i] - k_in[i] @ S)"),
+    edits=chunkwise("solve[i] @ errors[-1]", "T[i] @ (beta[i] * value[i] - key[i] @ S)"),
 )
 
 beta_twice = Mutant(
@@ -65,7 +65,7 @@ beta_twice = Mutant(
     defect="wrong-scaling",
     why="values are weighed by beta squared",
     seen_in="fla-org/flash-linear-attention#87 (505809bf): an extra scale passed to the helper of dv",
-    edits=chunkwise("solve[i] @ errors[-1]", "solve[i] @ (beta[i] * v[i] - k_in[i] @ S)"),
+    edits=chunkwise("solve[i] @ errors[-1]", "solve[i] @ (beta[i] * value[i] - key[i] @ S)"),
 )
 
 no_system = Mutant(
@@ -206,7 +206,7 @@ bf16_state_between_chunks = Mutant(
     defect="precision-downcast",
     why="the state is rounded to bfloat16 between chunks",
     seen_in="fla-org/flash-linear-attention#740 (99db89bf): state transitions rounded to bf16 between chunks",
-    edits=chunkwise("S = mx.addmm(through[i] * S,", "S = mx.addmm((through[i] * S).astype(mx.bfloat16).astype(mx.float32),")
+    edits=chunkwise("S = mx.addmm(decay[i] * S,", "S = mx.addmm((decay[i] * S).astype(mx.bfloat16).astype(mx.float32),")
     | checkpointed("(S, *parts)", "(S.astype(mx.bfloat16).astype(mx.float32), *parts)"),
     dtypes=("f32",),
 )
@@ -258,7 +258,7 @@ final_state_detached = Mutant(
     defect="wrong-seed",
     why="the cotangent of the final state is ignored: the reverse recurrence starts at 0",
     seen_in="open-lm-engine/accelerated-model-architectures#445: the adjoint started at zero",
-    edits=chunkwise("mx.flatten(S, 1, 2)", "mx.stop_gradient(mx.flatten(S, 1, 2))")
+    edits=chunkwise("mx.flatten(S.squeeze(0), 1, 2)", "mx.stop_gradient(mx.flatten(S.squeeze(0), 1, 2))")
     | checkpointed("S.astype(state.dtype)", "mx.stop_gradient(S.astype(state.dtype))")
     | autodiff("S.astype(state.dtype)", "mx.stop_gradient(S.astype(state.dtype))"),
 )
@@ -337,7 +337,7 @@ one_step_without_a_gate = Mutant(
     defect="short-T",
     why="a single step, or a single chunk, takes a path without the gate",
     seen_in="state-spaces/mamba fc80874: lengths below a window take another path",
-    edits=chunkwise("S = mx.addmm(through[i] * S,", "S = mx.addmm((through[i] if v.shape[0] > 1 else 1) * S,")
+    edits=chunkwise("S = mx.addmm(decay[i] * S,", "S = mx.addmm((decay[i] if len(value) > 1 else 1) * S,")
     | autodiff("decayed = S * gs[:, t]", "decayed = S * (gs[:, t] if q.shape[1] > 1 else 1)")
     | checkpointed("new = S * gate", "new = S * (gate if decay.shape[1] > 1 else 1)"),
 )

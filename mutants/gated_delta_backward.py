@@ -17,7 +17,7 @@ system_solved_without_transpose = Mutant(
     defect="transposed-layout",
     why="the backward solves with the system where its transpose belongs",
     seen_in="fla-org/flash-linear-attention da1970a6: an accumulator laid out transposed",
-    edits=chunkwise("solve[i].swapaxes(-1, -2) @ given", "solve[i] @ given"),
+    edits=chunkwise("k_out, solve.swapaxes(-1, -2),", "k_out, solve,"),
 )
 
 system_gradient_unmasked = Mutant(
@@ -73,7 +73,7 @@ costate_without_decay = Mutant(
     defect="dropped-term",
     why="the cotangent of the state goes back from chunk to chunk without the decay",
     seen_in="ml-explore/mlx-lm#453 (d6c45998): the decay is missing in the recurrence",
-    edits=chunkwise("G = mx.addmm(through[i] * G,", "G = mx.addmm(G,"),
+    edits=chunkwise("G = mx.addmm(decay[i] * G,", "G = mx.addmm(G,"),
 )
 
 costate_without_reads = Mutant(
@@ -81,7 +81,7 @@ costate_without_reads = Mutant(
     defect="dropped-term",
     why="the cotangent of the state loses what y reads of it",
     seen_in="ggml fork, S1-31 SSM_SCAN_BACK, its table of five mutations: y's own contribution to dS dropped",
-    edits=chunkwise("G = mx.addmm(through[i] * G, q_in[i].swapaxes(-1, -2), dy[i])", "G = through[i] * G"),
+    edits=chunkwise("G = mx.addmm(decay[i] * G, query[i], y[i])", "G = decay[i] * G"),
 )
 
 costate_without_corrections = Mutant(
@@ -89,7 +89,7 @@ costate_without_corrections = Mutant(
     defect="dropped-term",
     why="the cotangent of the state loses what flows through the error v - S k: the backward of gated linear attention",
     seen_in="fla-org/flash-linear-attention f636f5a1: the delta term skipped",
-    edits=chunkwise("G = mx.addmm(G, k_in[i].swapaxes(-1, -2), solved[-1], alpha=-1)", ""),
+    edits=chunkwise("G = mx.addmm(G, key[i], solved[-1], alpha=-1)", ""),
 )
 
 corrections_unweighted = Mutant(
@@ -105,7 +105,7 @@ costate_seeded_in_every_chunk = Mutant(
     defect="double-count",
     why="the cotangent of the final state is added in every chunk",
     seen_in="fla-org/flash-linear-attention c3f16354: injected in two kernels",
-    edits=chunkwise("G = mx.addmm(through[i] * G,", "G = mx.addmm(cotangents[1] + through[i] * G,"),
+    edits=chunkwise("G = mx.addmm(decay[i] * G,", "G = mx.addmm(cotangents[1] + decay[i] * G,"),
 )
 
 costate_of_zeros = Mutant(
@@ -129,7 +129,7 @@ bf16_costate = Mutant(
     defect="precision-downcast",
     why="the cotangent of the state is rounded to bfloat16 at every chunk",
     seen_in="fla-org/flash-linear-attention#37 (c39d0ef2): the gradient of the state in bf16",
-    edits=chunkwise("after.append(G)", "G = G.astype(mx.bfloat16).astype(mx.float32)\n        after.append(G)"),
+    edits=chunkwise("given.append(", "G = G.astype(mx.bfloat16).astype(mx.float32)\n        given.append("),
     dtypes=("f32",),
 )
 
@@ -138,18 +138,15 @@ states_one_chunk_late = Mutant(
     defect="chunk-boundary-state",
     why="the backward takes the state after a chunk for the one before it",
     seen_in="fla-org/flash-linear-attention 1fb4e97b, e18aedf2: states[c] for states[c + 1]",
-    edits=chunkwise("_across(before), _across(D)", "_across(mx.concatenate([before[1:], outputs[1][None]])), _across(D)"),
+    edits=chunkwise("*states = outputs[2:]", "_, *states = (*outputs[2:], outputs[1])"),
 )
 
 costates_in_reverse = Mutant(
     op="gated_delta",
     defect="reverse-scan",
-    why="the cotangents of the states are stored as they are made, from the last, and read from the first",
+    why="what the cotangents of the states give is stored as it is made, from the last, and read from the first",
     seen_in="triton-lang/triton#1517: a descending loop silently wrong",
-    edits=chunkwise(
-        "dS, dD, dE = (mx.stack(a[::-1]) for a in (after, given, solved))",
-        "dS, dD, dE = (mx.stack(a) for a in (after, given[::-1], solved[::-1]))",
-    ),
+    edits=chunkwise("*zip(*made, strict=True)", "*zip(*made[::-1], strict=True)"),
 )
 
 loop_ascends = Mutant(
@@ -157,7 +154,7 @@ loop_ascends = Mutant(
     defect="reverse-scan",
     why="the backward walks through the chunks of a group from the first to the last",
     seen_in="huggingface/transformers#47475: the recurrence between chunks runs the wrong way",
-    edits=chunkwise("for i in reversed(range(dy.shape[0])):", "for i in range(dy.shape[0]):"),
+    edits=chunkwise("for i in reversed(range(len(states))):", "for i in range(len(states)):"),
 )
 
 values_unweighted = Mutant(
@@ -197,7 +194,7 @@ keys_read_sign = Mutant(
     defect="wrong-sign",
     why="what the keys read of the state comes back to dk with the other sign",
     seen_in="ml-explore/mlx 7c112e4ac (branch gated-delta-update): a wrong sign",
-    edits=chunkwise("-(dE @ rows),", "dE @ rows,"),
+    edits=chunkwise("        -dkey,", "        dkey,"),
 )
 
 keys_written_dropped = Mutant(
@@ -205,7 +202,7 @@ keys_written_dropped = Mutant(
     defect="dropped-term",
     why="dk loses what is written under the keys into the state",
     seen_in="triton-lang/triton#8695; fla-org/flash-linear-attention#687: the second term of dk lost",
-    edits=chunkwise("D @ _across(dS),", "0 * D @ _across(dS),"),
+    edits=chunkwise("        dwrite,", "        0 * dwrite,"),
 )
 
 keys_of_one_value_head = Mutant(
@@ -237,5 +234,5 @@ last_chunk_without_gradient = Mutant(
     defect="mask-ignored",
     why="the last chunk of a group, which may be padded, is left out of what y gives to D",
     seen_in="state-spaces/mamba#368: the tail of the reverse scan",
-    edits=chunkwise("read[i] + k_out[i] @ G", "read[i] * (i + 1 < dy.shape[0]) + k_out[i] @ G"),
+    edits=chunkwise("read[i] + write[i] @ G", "read[i] * (i + 1 < len(read)) + write[i] @ G"),
 )

@@ -76,18 +76,15 @@ def gated_delta(
     gate = g[..., None] if g.ndim == beta.ndim else g
     whole = [_chunks(a, chunk, 1) for a in (q, k)] + [_chunks(a, chunk, heads_per_key) for a in (v, beta[..., None])]
     whole.append(_chunks(gate, chunk, heads_per_key, fill=1))
-    S = mx.unflatten(state.astype(mx.float32).swapaxes(-1, -2), 1, (-1, heads_per_key))
+    S = mx.unflatten(state.astype(mx.float32).swapaxes(-1, -2), 1, (-1, heads_per_key))[None]
     ys = []
-    # Split, not indexed: the gradient of an index is as large as the whole, and there is one per group.
-    at_once = max(1, GROUP // chunk)
-    bounds = list(range(at_once, whole[0].shape[0], at_once))
-    for group in zip(*(mx.split(a, bounds) for a in whole), strict=True):
+    for group in zip(*(cast("tuple[mx.array, ...]", _groups(a)) for a in whole), strict=True):
         y, S, *_ = cast("tuple[mx.array, ...]", _group(*group, S))
         ys.append(y)
     y = _steps(mx.concatenate(ys))[:, :length]
     if mask is not None:
         y = mx.where(mask[:, :, None, None], y, 0)
-    return y.astype(q.dtype), mx.flatten(S, 1, 2).swapaxes(-1, -2).astype(state.dtype)
+    return y.astype(q.dtype), mx.flatten(S.squeeze(0), 1, 2).swapaxes(-1, -2).astype(state.dtype)
 
 
 Pairs = tuple[mx.array, mx.array, mx.array, mx.array, mx.array, mx.array]
@@ -106,6 +103,24 @@ def _steps(a: mx.array) -> mx.array:
     return mx.flatten(mx.flatten(a.transpose(1, 0, 4, 2, 3, 5), 3, 4), 1, 2)
 
 
+@mx.custom_function
+def _groups(a: mx.array) -> tuple[mx.array, ...]:
+    """Chunks [n, B, Hk, r, chunk, D] in pieces of `GROUP` steps."""
+    at_once = max(1, GROUP // a.shape[-2])
+    return tuple(mx.split(a, list(range(at_once, a.shape[0], at_once))))
+
+
+@_groups.vjp
+def _groups_vjp(_: mx.array, cotangents: tuple[mx.array, ...], __: tuple[mx.array, ...]) -> mx.array:
+    """MLX's own, of more than 10 pieces, adds up as many arrays as large as the whole: its time grows with the square of T."""
+    return mx.concatenate(list(cotangents))
+
+
+def _each(a: mx.array) -> list[mx.array]:
+    """The chunks of a group one by one, [1, B, Hk, r, ...]. Not `a[i]`, which copies."""
+    return list(mx.split(a, a.shape[0]))
+
+
 def _pairs(q: mx.array, k: mx.array, g: mx.array) -> Pairs:
     """The pairs of a group. Trainable by MLX, and the better for knowing nothing of the state."""
     return _scalar(q, k, g[..., 0]) if g.shape[-1] == 1 else _vector(q, k, g)
@@ -113,47 +128,53 @@ def _pairs(q: mx.array, k: mx.array, g: mx.array) -> Pairs:
 
 @mx.custom_function
 def _group(q: mx.array, k: mx.array, v: mx.array, beta: mx.array, g: mx.array, S: mx.array) -> tuple[mx.array, ...]:
-    """(y, the state after, and what the backward needs), with the state as S^T [B, Hk, r, Dk, Dv]."""
+    """(y, the state after, and what the backward needs), with the state as S^T [1, B, Hk, r, Dk, Dv].
+
+    The states are not stacked, nor are their cotangents: MLX copies what it stacks one element at a time.
+    """
     pairs = _pairs(*mx.depends([q, k, g], [S]))
     kk, qk, k_in, q_in, k_out, through = pairs
     T = unit_inverse(beta * kk)
-    solve = T * beta.swapaxes(-1, -2)
-    states, errors, deltas = [S], [], []
-    for i in range(v.shape[0]):
-        errors.append(v[i] - k_in[i] @ S)  # not addmm, which rounds to the size of v for every channel of a key
-        deltas.append(solve[i] @ errors[-1])
-        S = mx.addmm(through[i] * S, k_out[i].swapaxes(-1, -2), deltas[-1])
+    in_time = (v, T * beta.swapaxes(-1, -2), k_in, q_in, k_out.swapaxes(-1, -2), through)
+    value, solve, key, query, write, decay = (_each(a) for a in in_time)
+    states, errors, deltas, reads = [], [], [], []
+    for i in range(len(value)):
         states.append(S)
-    before, E, D = mx.stack(states[:-1]), mx.stack(errors), mx.stack(deltas)
-    return q_in @ before + qk @ D, S, before, E, D, T, *pairs
+        errors.append(value[i] - key[i] @ S)  # not addmm, which rounds to the size of v for every channel of a key
+        deltas.append(solve[i] @ errors[-1])
+        reads.append(query[i] @ S)
+        S = mx.addmm(decay[i] * S, write[i], deltas[-1])
+    E, D = mx.concatenate(errors), mx.concatenate(deltas)
+    return mx.concatenate(reads) + qk @ D, S, E, D, T, *pairs, *states
 
 
 @_group.vjp
 def _group_vjp(primals: tuple[mx.array, ...], cotangents: tuple[mx.array, ...], outputs: tuple[mx.array, ...]) -> tuple[mx.array, ...]:
-    """G, the cotangent of the state, goes back from chunk to chunk; all else is done for the whole group at once."""
+    """G, the cotangent of the state, goes back from chunk to chunk; what needs no state is done for the whole group at once."""
     q, k, _, beta, g, _ = primals
     dy, G = cotangents[:2]
-    before, E, D, T, kk, qk, k_in, q_in, k_out, through = outputs[2:]
+    E, D, T, kk, qk, k_in, q_in, k_out, through, *states = outputs[2:]
     solve = T * beta.swapaxes(-1, -2)
-    read = qk.swapaxes(-1, -2) @ dy
-    after, given, solved = [], [], []
-    for i in reversed(range(dy.shape[0])):
-        after.append(G)
-        given.append(read[i] + k_out[i] @ G)
-        solved.append(solve[i].swapaxes(-1, -2) @ given[-1])
-        G = mx.addmm(through[i] * G, q_in[i].swapaxes(-1, -2), dy[i])
-        G = mx.addmm(G, k_in[i].swapaxes(-1, -2), solved[-1], alpha=-1)
-    dS, dD, dE = (mx.stack(a[::-1]) for a in (after, given, solved))
+    in_time = (dy, D, qk.swapaxes(-1, -2) @ dy, k_out, solve.swapaxes(-1, -2), q_in.swapaxes(-1, -2), k_in.swapaxes(-1, -2), through)
+    y, delta, read, write, back, query, key, decay = (_each(a) for a in in_time)
+    given, solved, made = [], [], []
+    for i in reversed(range(len(states))):
+        given.append(read[i] + write[i] @ G)
+        solved.append(back[i] @ given[-1])
+        rows = _across(states[i])
+        made.append((solved[-1] @ rows, y[i] @ rows, delta[i] @ _across(G), (G * states[i]).sum(-1, keepdims=True)))
+        G = mx.addmm(decay[i] * G, query[i], y[i])
+        G = mx.addmm(G, key[i], solved[-1], alpha=-1)
+    dD, dE, dkey, dquery, dwrite, dthrough = (mx.concatenate(list(a[::-1])) for a in (given, solved, *zip(*made, strict=True)))
     dR = T.swapaxes(-1, -2) @ dD
-    rows, columns = _across(before), _across(D)
+    columns = _across(D)
     dL = -mx.tril(dR @ columns, -1)
-    dthrough = (dS * before).sum(-1, keepdims=True)
     slopes = [
         beta * dL,
         mx.tril(dy @ columns),
-        -(dE @ rows),
-        dy @ rows,
-        D @ _across(dS),
+        -dkey,
+        dquery,
+        dwrite,
         dthrough if through.shape[-2] > 1 else dthrough.sum(-2, keepdims=True),
     ]
     dbeta = (dR * E).sum(-1, keepdims=True) + (dL * kk).sum(-1, keepdims=True)

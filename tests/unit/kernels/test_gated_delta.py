@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -68,6 +70,28 @@ def test_a_chunk_at_a_time_is_step_by_step(T, vector, masked):
     want = results(autodiff.gated_delta, arrays, mask)
     for chunk in (4, 8, 20, 64):
         assert worst(results(chunkwise.gated_delta, arrays, mask, chunk=chunk), want) <= ROUNDINGS
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_many_groups_of_chunks_are_step_by_step(monkeypatch, vector):
+    """MLX's split makes other operations, with other gradients, of more than 10 pieces."""
+    arrays = inputs(9, 101, vector=vector)
+    want = results(autodiff.gated_delta, arrays)
+    monkeypatch.setattr(chunkwise, "GROUP", 8)
+    assert worst(results(chunkwise.gated_delta, arrays), want) <= ROUNDINGS
+
+
+@pytest.mark.parametrize("groups", [2, 11])
+def test_a_group_adds_as_many_operations_to_a_long_gradient_as_to_a_short_one(groups):
+    """An array as large as the whole for each group, 0 but for that group, makes a time that grows with the square of T."""
+
+    def filled(groups: int) -> int:
+        arrays = inputs(9, groups * chunkwise.GROUP, vector=False, Hk=1, r=1, Dk=3, Dv=2, B=1)
+        graph = StringIO()
+        mx.export_to_dot(graph, *mx.vjp(lambda *moved: chunkwise.gated_delta(*moved)[:1], arrays, [mx.ones_like(arrays[2])])[1])
+        return graph.getvalue().count('"SliceUpdate"')
+
+    assert filled(groups) == groups * filled(1) > 0
 
 
 @pytest.mark.parametrize("masked", [False, True])
