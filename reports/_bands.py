@@ -30,11 +30,19 @@ def calibration(run: Run, width: int) -> Iterator[RenderableType]:
                 continue
             drawn = True
             level = " · band: op-level" if any(band.kernel == "op-level" for row in group for band in row.bands) else ""
-            level += " · defects spliced into its gradients" if any(spliced(band) for row in group for band in row.bands) else ""
+            level += _spliced(group)
             yield say("\n", (line(kernel), "bold"), f" · {dtype}", (level, "yellow"))
             yield _draw(group, width)
     if drawn:
         yield Padding(_caption(width), (0, 0, 0, 2))
+
+
+def _spliced(group: Sequence[Row]) -> str:
+    """Which defects are no mutants."""
+    defects = [row for row in group if row.band is not None and row.band.weakest]
+    into = [row.quantity for row in defects if row.band is not None and spliced(row.band)]
+    of = f" of {', '.join(into)}" if len(into) < len(defects) else ""
+    return f" · defects{of} spliced into its gradients" if into else ""
 
 
 def _draw(group: Sequence[Row], width: int) -> Table:

@@ -39,28 +39,32 @@ def bands(
     """One band per quantity and metric.
 
     A kernel with a published band is judged by its tolerance. The defects shown are those of the run's own mutants, else the published
-    ones, else those spliced into the kernel's gradients. Those say how far noise and defect lie apart, and move no tolerance: they are as
+    ones, else those spliced into the kernel's gradients: each quantity for itself, since a dtype may have seen but a few mutants, or only
+    such as leave no number. Spliced ones say how far noise and defect lie apart, and move no tolerance: they are as
     small as the gradients of the cases that were chosen. A mutant that was seen at its first cases is not run at the others, so where
     the run's own defect is smaller than the published one, which is of all cases, it is the published one that is shown.
     """
     published = published or {}
     mutated = [one for one in mutated if one.item.mutant not in {CANARY, NULL}]
-    defects = planted(mutated, noise) if mutated else spliced(clean)
+    defects = {key: defect for key, defect in planted(mutated, noise).items() if math.isfinite(defect[0])}
+    in_place = spliced(clean)
     measured = _largest(m for one in clean for m in one.measurements)
     out = []
     for quantity, row in noise.items():
         for metric in METRICS:
-            defect, weakest = defects.get((quantity, metric), (None, ""))
+            key = quantity, metric
+            defect, label = in_place.get(key, (None, ""))
+            label = label and f"{label} (spliced in)"
             tolerance = FACTOR * row[metric]
-            if mutated and defect is not None and math.isfinite(defect):
+            if key in defects:
+                defect, label = defects[key]
                 tolerance = min(tolerance, math.sqrt(row[metric] * defect))
-            known = published.get((quantity, metric))
-            label = weakest if mutated or not weakest else f"{weakest} (spliced in)"
+            known = published.get(key)
             if known is not None:
                 tolerance = known.tolerance
-                if known.defect is not None and (not mutated or (defect is not None and defect < known.defect)):
+                if known.defect is not None and (key not in defects or defects[key][0] < known.defect):
                     defect, label = known.defect, f"{known.weakest} (published)"
-            worst = measured.get((quantity, metric))
+            worst = measured.get(key)
             out.append(
                 Band(
                     op=op,

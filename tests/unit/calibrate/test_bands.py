@@ -94,6 +94,15 @@ def test_a_stranger_has_defects_spliced_into_its_gradients():
     assert (by_metric["z"].defect, by_metric["z"].weakest) == (None, "")
 
 
+@pytest.mark.parametrize("size", [None, math.inf, 0.5])
+def test_where_no_mutant_leaves_a_number_beyond_noise_the_spliced_defect_is_shown_and_moves_no_tolerance(size):
+    clean = [evidence(measurement("d x", spliced={"scale": 60.0}), measurement("d A", spliced={"scale": 9.0}))]
+    mutated = [evidence(measurement("d x", size), measurement("d A", 70.0), mutant="m")]
+    found = {one.quantity: one for one in bands("op", "k", "f16", table("d x", "d A"), clean, mutated) if one.metric == "l2"}
+    assert (found["d x"].defect, found["d x"].weakest, found["d x"].tolerance) == (60.0, "scale (spliced in)", FACTOR * found["d x"].noise)
+    assert (found["d A"].defect, found["d A"].weakest) == (70.0, "m")
+
+
 @given(sizes, sizes)
 def test_a_separation_is_in_decades(noise, defect):
     assert separation(band(noise=noise, defect=defect)) == pytest.approx(math.log10(defect) - math.log10(noise))

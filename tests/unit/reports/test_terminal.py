@@ -385,3 +385,22 @@ def test_the_most_telling_case_is_not_one_of_a_single_step_or_of_a_truth_of_zero
     assert "element  d dt[b=0, t=64, h=3]  got 1.5  want -2.5" in told
     alone = render("terminal", replace(stranger, verdicts=(single, zero)))  # where there is no other, one of them is told
     assert "FAILED d dt" in alone
+
+
+@pytest.mark.parametrize(
+    "into, said",
+    [
+        (set(), None),
+        ({"d x"}, " · defects of d x spliced into its gradients"),
+        ({"d s", "d x", "d dt", "d A", "d B", "d C"}, " · defects spliced into its gradients"),
+    ],
+)
+def test_a_table_says_which_of_its_defects_are_no_mutants(render, passing, into, said):
+    bands = tuple(
+        replace(band, weakest="scale (spliced in)" if band.quantity in into else "m" if band.quantity.startswith("d ") else "")
+        for band in passing.bands
+    )
+    (heading,) = (
+        line for line in render("terminal", replace(passing, bands=bands), width=120).splitlines() if line.startswith("mlx · f32")
+    )
+    assert heading == "mlx · f32" + (said or "")
