@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from gradcheck._case import Case
 from gradcheck._op import Op
@@ -57,6 +58,14 @@ are below 0.3 at nearly all of them (at 2^-14 some are 0.5 and more). Planted mi
 
 FEW = 8
 """How many roundings, where the case explains the error: an ill-conditioned truth is another one further off."""
+
+SAME = 2.0
+"""Factor within which an element's error is the same again after a move. One of rounding has the same sign by a half chance and then the same
+size by less than two thirds; one in two million is the same in `MOVES[1]` moves."""
+
+HANDFUL = 8
+"""Where fewer elements are off each is looked at by itself, and one that stays is a mistake: two that change their sign would hide the others
+from the cosine."""
 
 REPEATS = 0.5
 """Cosine of two errors from which on they are one: that of two vectors which share half of what they are. Errors of rounding have about
@@ -142,16 +151,25 @@ def look(ask: Ask) -> Look | None:
     names = tuple(one.name for one, much in trained.items() if excess <= 1 or much == excess)
     rounding = 2 * DTYPES[case.dtype].u
     cosines: dict[str, list[float]] = {name: [] for name in failed}
+    stay = {name: _few(first.errors[name]) for name in failed}  # in the end the elements that are off by the same in every move
     for number in range(MOVES[1]):
-        if number >= MOVES[0] and not any(_by_chance(first.errors[name], found) for name, found in cosines.items()):
+        if (
+            number >= MOVES[0]
+            and not any(_by_chance(_clipped(first.errors[name]), found) for name, found in cosines.items())
+            and not (excess <= 1 and any(map(np.any, stay.values())))
+        ):
             break
         moved = _moved(op, case, problem, number, (FEW * rounding) if alone <= 1 else max(LITTLE, rounding))
         there = _off(op, case, job, moved, answer(op, case.variant, moved))
         if there is None:
             return None
         for name in failed:
-            cosines[name].append(_cosine(first.errors[name], there.errors[name]))
+            one, other = first.errors[name], there.errors[name]
+            cosines[name].append(_cosine(_clipped(one), _clipped(other)))
+            stay[name] &= (one * other > 0) & (np.abs(other) < SAME * np.abs(one)) & (np.abs(one) < SAME * np.abs(other))
     repeats = max(map(min, cosines.values()))  # a mistake repeats every time, and may be in one of them only
+    if excess <= 1 and any(map(np.any, stay.values())):
+        repeats = 1.0  # or in a few elements: of those that stay it is the cosine
     if not (repeats < REPEATS):
         return Look("mistake", repeats, excess, names, alone)
     return Look("ill-conditioned" if excess <= 1 else "rounding", repeats, excess, names, alone)
@@ -165,7 +183,7 @@ class _Off:
 
 
 def _off(op: Op, case: Case, job: Job, problem: Problem, truth: Truth) -> _Off | None:
-    """What the kernel does there, and its errors, less the oracle's own, in units of the tolerance of z, none counted for more than one."""
+    """What the kernel does there, and its errors, less the oracle's own, in units of the tolerance of z."""
     got = attempt(job, problem)
     if isinstance(got, Evidence) or got.notes:
         return None
@@ -176,7 +194,7 @@ def _off(op: Op, case: Case, job: Job, problem: Problem, truth: Truth) -> _Off |
             return None
         unit = rounding_unit(want.majorant, DTYPES[case.dtype]) * job.tolerances[name]["z"]
         off = one.value - want.value
-        errors[name] = np.clip(np.sign(off) * np.maximum(np.abs(off) - want.error, 0.0) / unit, -1.0, 1.0)
+        errors[name] = np.sign(off) * np.maximum(np.abs(off) - want.error, 0.0) / unit
     return _Off(got, measure(op, case.variant, case.dtype, truth, got.outputs, got.gradients), errors)
 
 
@@ -193,6 +211,17 @@ def _moved(op: Op, case: Case, problem: Problem, number: int, by: float) -> Prob
         for name, value in problem.inputs.items()
     }
     return replace(problem, inputs=inputs)
+
+
+def _few(error: F64) -> npt.NDArray[np.bool_]:
+    """The elements that are off, if they are a handful at most; else none."""
+    off = np.abs(error) > 1
+    return off & (off.sum() < HANDFUL)
+
+
+def _clipped(error: F64) -> F64:
+    """No element counted for more than one."""
+    return np.clip(error, -1.0, 1.0)
 
 
 def _cosine(a: F64, b: F64) -> float:

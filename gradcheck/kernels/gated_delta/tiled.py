@@ -9,6 +9,16 @@ from __future__ import annotations
 import mlx.core as mx
 
 from . import chunkwise
+from .arguments import need_floats
+
+_SHAPES = {
+    "q": "[B, T, Hk, Dk]",
+    "k": "[B, T, Hk, Dk]",
+    "v": "[B, T, Hv, Dv]",
+    "g": "[B, T, Hv] or [B, T, Hv, Dk]",
+    "beta": "[B, T, Hv]",
+    "state": "[B, Hv, Dv, Dk], of zeros if there is none",
+}
 
 
 def gated_delta_ggml(
@@ -37,6 +47,7 @@ def gated_delta_ggml(
         y [B, T, Hv, Dv] and the final state [B, Hv, Dv, Dk], in the dtypes of q and of `state`.
 
     Raises:
+        TypeError: an argument is no MLX array, or one of other than floating-point numbers.
         ValueError: a shape does not fit, or `chunk` is not a positive multiple of 4.
     """
     _check(q, {"k": k, "v": v, "g": g, "beta": beta, "state": state})
@@ -76,7 +87,8 @@ def _in_tiles(a: mx.array, axis: int, heads: int) -> mx.array:
 
 
 def _check(q: mx.array, arrays: dict[str, mx.array]) -> None:
-    """Refuse what would broadcast to something else than is meant."""
+    """Refuse what is no array, and what would broadcast to something else than is meant."""
+    need_floats("gated_delta_ggml", {"q": q, **arrays}, _SHAPES)
     for name, array in (("q", q), ("v", arrays["v"])):
         if array.ndim != 4 or 0 in array.shape:
             raise ValueError(f"gated_delta_ggml: {name} has shape {array.shape}, need 4 axes, none of them empty")

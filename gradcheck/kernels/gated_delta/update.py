@@ -13,6 +13,7 @@ from typing import Literal, cast, get_args
 import mlx.core as mx
 
 from . import gate
+from .arguments import need_array, need_floats
 
 Path = Literal["autodiff", "checkpointed", "chunkwise", "metal"]
 """The kernels of `gradcheck.kernels.gated_delta`, each of which may do the work."""
@@ -21,6 +22,18 @@ SHORT = 8
 """Steps up to which one after the other is as fast as a chunk, on a CPU with 8 heads of 64 by 64 and one gate each."""
 
 Update = Callable[..., tuple[mx.array, mx.array]]
+
+_SHAPES = {
+    "q": "[B, T, Hk, Dk]",
+    "k": "[B, T, Hk, Dk]",
+    "v": "[B, T, Hv, Dv]",
+    "a": "[B, T, Hv] or [B, T, Hv, Dk]",
+    "b": "[B, T, Hv]",
+    "A_log": "[Hv], or [Hv, 1] of a gate per key channel",
+    "dt_bias": "[Hv], or [Hv, Dk] of a gate per key channel",
+    "state": "[B, Hv, Dv, Dk], or None",
+    "mask": "[B, T], or None",
+}
 
 
 def gated_delta_update_vjp(  # noqa: PLR0913, PLR0917 - mlx-lm's own arguments, and the path
@@ -71,6 +84,7 @@ def gated_delta_update_vjp(  # noqa: PLR0913, PLR0917 - mlx-lm's own arguments, 
         y [B, T, Hv, Dv] in the dtype of q, and the final state [B, Hv, Dv, Dk] in the dtype of `state`.
 
     Raises:
+        TypeError: an argument is no MLX array, or one of other than floating-point numbers; a mask may be of any.
         ValueError: a shape does not fit, `lower_bound` is not below 0, there is no such path, or the path that was asked for does not
             take this `chunk`.
     """
@@ -107,14 +121,18 @@ def _kernel(path: Path) -> Update:
 
 
 def _check(arrays: dict[str, mx.array | None]) -> None:
-    """Refuse what would broadcast, or be padded, to something else than is meant."""
+    """Refuse what is no array, and what would broadcast, or be padded, to something else than is meant."""
+    who = "gated_delta_update_vjp"
+    need_floats(who, {name: array for name, array in arrays.items() if name != "mask" and (name != "state" or array is not None)}, _SHAPES)
+    if arrays["mask"] is not None:
+        need_array(who, "mask", arrays["mask"], _SHAPES["mask"])
     q, v, a, b = (cast("mx.array", arrays[name]) for name in ("q", "v", "a", "b"))
     for name, array in (("q", q), ("v", v)):
         if array.ndim != 4 or 0 in array.shape:
-            raise ValueError(f"gated_delta_update_vjp: {name} has shape {array.shape}, need 4 axes, none of them empty")
+            raise ValueError(f"{who}: {name} has shape {array.shape}, need 4 axes, none of them empty")
     (B, T, Hk, Dk), (Hv, Dv) = q.shape, v.shape[2:]
     if Hv % Hk:
-        raise ValueError(f"gated_delta_update_vjp: v has {Hv} heads, need a multiple of the {Hk} of q and k")
+        raise ValueError(f"{who}: v has {Hv} heads, need a multiple of the {Hk} of q and k")
     per_head: list[tuple[int, ...]] = [(Hv,)] if a.ndim == b.ndim else [(Hv, 1), (Hv, Dk)]
     wanted: dict[str, list[tuple[int, ...]]] = {
         "k": [(B, T, Hk, Dk)],
@@ -129,7 +147,7 @@ def _check(arrays: dict[str, mx.array | None]) -> None:
     for name, shapes in wanted.items():
         given = arrays[name]
         if given is not None and given.shape not in shapes:
-            raise ValueError(f"gated_delta_update_vjp: {name} has shape {given.shape}, need {' or '.join(map(str, shapes))}")
+            raise ValueError(f"{who}: {name} has shape {given.shape}, need {' or '.join(map(str, shapes))}")
 
 
 def _by_place(path: Path) -> Update:

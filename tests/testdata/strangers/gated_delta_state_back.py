@@ -73,4 +73,11 @@ class Noisy(Rule):
         return super().of_gate(log_slope.astype(np.float16).astype(np.float32), g)
 
 
-rule, scaled, noisy = Rule(), Scaled(), Noisy()
+class ZeroAtZero(Rule):
+    """Says that a gate which is exactly 0 has no gradient."""
+
+    def of_gate(self, log_slope, g):
+        return np.where(g == 0, np.float32(0), super().of_gate(log_slope, g))
+
+
+rule, scaled, noisy, zero_at_zero = Rule(), Scaled(), Noisy(), ZeroAtZero()

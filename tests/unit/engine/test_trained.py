@@ -11,7 +11,7 @@ import pytest
 from gradcheck import Case, ExitCode, Kernel, Outcome, Quantity, Regime, Trained, WorkItem
 from gradcheck.calibrate.noise import tolerances
 from gradcheck.engine import conditioning
-from gradcheck.engine.conditioning import Ask, look
+from gradcheck.engine.conditioning import REPEATS, Ask, look
 from gradcheck.engine.execute import Job, op_of, source_of
 from gradcheck.engine.plan import Request
 from gradcheck.engine.problem import Problem, draw
@@ -187,6 +187,15 @@ def test_a_gradient_of_zero_at_gates_of_zero_stays_a_mistake_and_it_is_said_what
     found = looked("rule", "gate-zero")
     assert (found.kind, found.excess <= 1) == ("mistake", True)
     assert "; what it comes to in a at exp(A_log) = " in str(found)
+
+
+@pytest.mark.parametrize("seed", [*range(6), 75])
+def test_a_mistake_in_a_few_elements_is_not_excused_when_one_of_them_changes_its_sign(seed):
+    limits = tolerances(read_published(load([]), "gated_delta").noise["f32/f32"])
+    case = f"gated_delta/B3,T1,Hk1,Hv2,Dk33,Dv34,scalar/f32/gate-zero/{seed}"
+    target = f"{STRANGER}:zero_at_zero"
+    found = look(Ask(Job(WorkItem("gated_delta", target, case), SOURCE, Kernel(target, target), tolerances=limits), "f32"))
+    assert found is None or (found.kind, found.repeats >= REPEATS) == ("mistake", True)
 
 
 @pytest.mark.usefixtures("half_closed")
