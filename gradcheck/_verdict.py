@@ -210,6 +210,8 @@ class Verdict:
             return "is wrong, whatever its numbers are"
         if self.outcome is Outcome.FAILED and self.cause == "rounding":
             return "is numerically poor: rounding in the kernel explains what differs from the truth"
+        if status == "measured" and self.outcome is Outcome.INCONCLUSIVE:
+            return "is undecided: what is off is ill-conditioned, not shown to be wrong"
         return _ENDINGS.get(status, self.outcome.value)
 
 

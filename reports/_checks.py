@@ -12,7 +12,7 @@ from rich.text import Text
 from gradcheck import Outcome, Run, Verdict
 
 from ._facts import GOOD, kernels, replay
-from ._text import command, line, say
+from ._text import brief, command, line, say
 
 
 def broken(run: Run, kernel: str) -> list[str]:
@@ -57,7 +57,7 @@ def _facts(run: Run, verdict: Verdict, width: int) -> Table:
     item = verdict.item
     grid.add_row("case", Text(line(item.case), overflow="fold"))
     for sentence in _sentences(verdict):
-        grid.add_row("broken", say((line(sentence), "red")))
+        grid.add_row("broken", say((brief(sentence), "red")))
     again = command([line(word) for word in replay(run, item.kernel, item.case, check=item.check)], width - 12)
     grid.add_row("again", Text(again, overflow="fold"))
     return grid

@@ -12,7 +12,7 @@ from rich.text import Text
 from gradcheck import Case, Outcome, Run, Verdict
 
 from ._facts import GOOD, Seen, kernels, over, replay, seen
-from ._text import command, count, line, number, safe, say, spark, value, words
+from ._text import brief, command, count, line, number, safe, say, spark, value, words
 
 _SHOWN, _LOG_LINES = 6, 8
 _FAR = 0.01  # a case this much less wrong than the worst may be wrong by accident only
@@ -147,11 +147,11 @@ def _unmeasured(run: Run, rest: Sequence[Verdict], width: int) -> Iterator[Rende
 
 
 def reason_of(verdict: Verdict) -> str:
-    """Everything that is said of why a verdict is what it is, on one line."""
+    """Everything that is said of why a verdict is what it is, on one line; of a traceback its place alone."""
     evidence = verdict.evidence
     parts = (verdict.why, evidence.detail, *evidence.notes) if evidence else (verdict.why,)
     told: list[str] = []
-    for part in map(line, parts):
+    for part in map(brief, parts):
         told += [part] if part and not any(part in before for before in told) else []  # a verdict's why is often made of the notes
     return "; ".join(told)
 

@@ -15,7 +15,7 @@ from rich.text import Text
 from gradcheck import MutantVerdict, Outcome, Run
 
 from ._facts import replay
-from ._text import command, count, line, number, safe, say, words
+from ._text import brief, command, count, line, number, safe, say, words
 
 CONTROLS = ("canary", "null")
 FORMS = ("full", "last step", "one head")
@@ -167,7 +167,7 @@ def unseen(run: Run, width: int) -> Iterator[RenderableType]:
         where = whereabouts(rows)
         style = _STYLE.get(outcome, "bold yellow")
         yield say("\n", (f"{outcome.name} ", style), (line(mutant), "bold"), f" on {line(kernel)}, {where}: {outcome.value}")
-        for why in dict.fromkeys(line(row.why) for row in rows if row.why):
+        for why in dict.fromkeys(brief(row.why) for row in rows if row.why):
             yield Padding(Text(why), (0, 0, 0, 2))
         diff = next((row.diff for row in rows if row.diff), "")
         if diff:

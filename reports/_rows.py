@@ -30,8 +30,9 @@ class Row:
 
     @property
     def told(self) -> bool:
-        """Whether any case could tell anything."""
-        return any(s.measurement.informative and (s.measurement.checked or s.measurement.problem) for s in self.measured)
+        """Whether any case could tell anything. That zeros are zeros, as the truth has them, says nothing of what is not zero."""
+        found = [s.measurement for s in self.measured]
+        return any(m.problem or (m.informative and m.checked and not m.zero) for m in found)
 
     @property
     def blurred(self) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from rich.text import Text
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
+_FRAME = re.compile(r'^ *File "(.*)", line (\d+)', re.MULTILINE)
 _BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -25,6 +26,15 @@ def safe(text: str) -> str:
 def line(text: str) -> str:
     """`safe(text)` on one line."""
     return " ".join(safe(text).split("\n")).strip()
+
+
+def brief(text: str) -> str:
+    """`line(text)`; of an exception with its traceback what it says, and where it was raised: `ValueError: T is odd (scan.py:7)`."""
+    frames = list(_FRAME.finditer(safe(text)))
+    if not frames:
+        return line(text)
+    file, number = frames[-1].groups()
+    return f"{line(safe(text)[: frames[0].start()])} ({file}:{number})"
 
 
 def say(*parts: str | tuple[str, str]) -> Text:

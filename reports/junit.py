@@ -65,7 +65,8 @@ def _case(run: Run, verdict: Verdict) -> ET.Element:
     if verdict.outcome in GOOD:
         return made
     again = command([line(word) for word in replay(run, item.kernel, item.case, check=item.check)], _WIDTH)
-    lines = [reason_of(verdict), f"replay: {again}", verdict.evidence.log if verdict.evidence else ""]
+    traceback = verdict.evidence.detail if verdict.evidence and verdict.evidence.status == "raised" else ""
+    lines = [reason_of(verdict), f"replay: {again}", traceback, verdict.evidence.log if verdict.evidence else ""]
     _ended(made, verdict.outcome, verdict.ending, lines)
     return made
 

@@ -92,7 +92,7 @@ class Look:
     alone: float = 0.0
 
     def __str__(self) -> str:
-        there = f" in {', '.join(self.trained)}" if self.trained else ""
+        there = f" in {self._trained}," if self.trained else ""
         if self.kind == "ill-conditioned" and self.alone > 1:
             return (
                 f"ill-conditioned, not wrong: where its gate saturates the error is {self.alone:.2g} times what rounding explains, and what it "
@@ -115,7 +115,13 @@ class Look:
         """What to add of a mistake in a gate's gradient that does not reach what is trained behind it; nothing where there is none."""
         if not self.trained or self.excess > 1:
             return ""
-        return f"; what it comes to in {', '.join(self.trained)} is {self.excess:.2g} of what rounding explains there"
+        return f"; what it comes to in {self._trained}, is {self.excess:.2g} of what rounding explains there"
+
+    @property
+    def _trained(self) -> str:
+        """What is trained behind the gate, `a at exp(A_log) = 16` as `a`."""
+        names = tuple(dict.fromkeys(name.partition(" at ")[0] for name in self.trained))
+        return f"{' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))}, trained behind it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +221,8 @@ def _moved(op: Op, case: Case, problem: Problem, number: int, by: float) -> Prob
 
 def _few(error: F64) -> npt.NDArray[np.bool_]:
     """The elements that are off, if they are a handful at most; else none."""
-    off = np.abs(error) > 1
-    return off & (off.sum() < HANDFUL)
+    off: npt.NDArray[np.bool_] = np.abs(error) > 1
+    return off if off.sum() < HANDFUL else np.zeros_like(off)
 
 
 def _clipped(error: F64) -> F64:

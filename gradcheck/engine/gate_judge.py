@@ -19,7 +19,7 @@ SPLICED = "(spliced in)"
 
 _SOUND = {Outcome.PASSED, Outcome.PASSED_ZERO, Outcome.UNINFORMATIVE}
 
-_SURVIVED = "rows of the kill table survived"
+_SURVIVED = "of the kill table survived"  # one row, or more
 _ROUNDED = 1.001
 """Published numbers have four digits."""
 

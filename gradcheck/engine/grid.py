@@ -204,7 +204,7 @@ def _require_division(op: Op, sizes: Mapping[str, int], who: str) -> None:
 
 def _fix(op: Op, pool: Sequence[Case], text: str) -> list[Case]:
     """The cases with these axes at these sizes, without those whose groups cannot be made to divide."""
-    dims, variant = parse_dims(text)
+    dims, variant = parse_dims(text, op.variants)
     wanted = dict(dims)
     for axis in wanted:
         if axis not in op.dims:

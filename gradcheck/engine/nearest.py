@@ -20,6 +20,7 @@ from gradcheck.engine.execute import Job, Source, attempt, job_of, op_of
 from gradcheck.engine.plan import Subject
 from gradcheck.engine.problem import Problem
 from gradcheck.engine.truth import know
+from gradcheck.metal.settings import configured
 from gradcheck.process import Died, Standing
 
 ALIKE = 0.95
@@ -40,7 +41,7 @@ NAMED = 3
 """Names that are told where several mutants cannot be told apart."""
 
 SECONDS = 15.0
-"""Time after which no further mutant is tried."""
+"""Time after which no further mutant is tried; as much again for those of Metal kernels, which must be compiled."""
 
 FURTHER = 2
 """Cases beside the first at which a mutant that looks alike must go on looking alike."""
@@ -128,40 +129,48 @@ def alike(cases: Iterable[Case]) -> tuple[str, ...]:
 def nearest(
     file: Path,
     cases: Sequence[str],
-    reference: Subject,
+    references: Sequence[Subject],
     source: Source,
     *,
     worker: Standing,
     scratch: Path,
     seconds: float = SECONDS,
 ) -> Nearest | None:
-    """The mutant of `reference` that changes the gradients most as the suspect's are off; None where nothing could be compared.
+    """The mutant that changes the gradients most as the suspect's are off; None where nothing could be compared.
 
-    At the first case every mutant is tried; those that look alike must do so at the others too. The error of the suspect is that
-    against the truth; of a mutant it is what the edit changes, so that a reference which is itself wrong does not spoil it.
+    At the first case every mutant is tried, on the first of `references` that has it; those that look alike must do so at the others too.
+    The error of the suspect is that against the truth; of a mutant it is what the edit changes, so that a reference which is itself wrong
+    does not spoil it. Mutants of Metal kernels alone are tried only where no other looks alike.
 
     Args:
         file: the suspect's errors, from `keep`.
         cases: where it is wrong, from `alike`, the first cheap.
-        reference: a kernel of the op with its mutants.
+        references: kernels of the op with their mutants, those in Metal last.
         source: where workers find things.
         worker: in which it all happens, one mutant after the other: most of them take less than the start of a second one.
         scratch: a folder for copies.
         seconds: time after which no further mutant is tried.
     """
-    until = time.monotonic() + seconds
     first = Case.parse(cases[0])
-    names = [name for name, mutant in reference.mutants.items() if _applies(mutant, first)]
-    clean, *mutated = (
-        job_of(reference, WorkItem(first.op, reference.kernel.name, cases[0], name), source, scratch) for name in ("", *names)
-    )
     found: dict[str, tuple[float, float]] = {}
-    for job in mutated:
-        got = worker.call(compare, Trial(job, clean, tuple(cases), str(file)))
-        found[job.item.mutant] = _NOTHING if isinstance(got, Died) else got.value  # type: ignore[assignment] # what `compare` returns
-        if time.monotonic() > until:
-            break
-    return best(found, {name: reference.mutants[name].why for name in names})
+    why: dict[str, str] = {}
+    until = time.monotonic() + seconds
+    in_metal = False
+    for reference in references:
+        if reference.kernel.metal and not in_metal:
+            if any(angle >= ALIKE for angle, _ in found.values()):
+                break
+            in_metal, until = True, time.monotonic() + seconds
+        names = [name for name, mutant in reference.mutants.items() if name not in why and _applies(mutant, first)]
+        why |= {name: reference.mutants[name].why for name in names}
+        clean = job_of(reference, WorkItem(first.op, reference.kernel.name, cases[0]), source, scratch)
+        for name in names:
+            if time.monotonic() > until:
+                break
+            job = job_of(reference, replace(clean.item, mutant=name), source, scratch)
+            got = worker.call(compare, Trial(job, clean, tuple(cases), str(file)))
+            found[name] = _NOTHING if isinstance(got, Died) else got.value  # type: ignore[assignment] # what `compare` returns
+    return best(found, why)
 
 
 def best(found: Mapping[str, tuple[float, float]], why: Mapping[str, str]) -> Nearest | None:
@@ -207,7 +216,15 @@ def _applies(mutant: Mutant, case: Case) -> bool:
 
 
 def compare(ask: Trial) -> tuple[float, float]:
-    """In a worker: (cosine between the suspect's error and what the mutant changes, size of the one in units of the other)."""
+    """In a worker: (cosine between the suspect's error and what the mutant changes, size of the one in units of the other).
+
+    Metal kernels run unchecked, which compiles them sooner: a mutant that ends the worker looks like nothing.
+    """
+    with configured(mode="plain"):
+        return _compared(ask)
+
+
+def _compared(ask: Trial) -> tuple[float, float]:
     told = _NOTHING
     for cases in dict.fromkeys((ask.cases[:1], ask.cases)):
         kept, (mutated, _), clean = _kept(ask.file), errors_of(ask.job, cases), _clean(ask.clean, cases)

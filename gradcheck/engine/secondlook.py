@@ -22,7 +22,7 @@ from gradcheck.engine.nearest import Keep, Nearest, alike, keep, nearest
 from gradcheck.engine.plan import Request, Subject, make_plan
 from gradcheck.numerics.recurrence import TIME
 from gradcheck.process import Done, Limits, Standing
-from gradcheck.suite import Suite
+from gradcheck.suite import Suite, find_op
 
 LOOKS = 4
 """Failed cases of a kernel that are looked at, at most. A kernel that fails at more is not excused at any other."""
@@ -127,20 +127,23 @@ class Workshop:
         at, file = alike(wrong), Path(tempfile.mkdtemp(dir=self.scratch)) / "error.pickle"
         kept = self.worker.call(keep, Keep(_at(job, wrong[0]), at, str(file)))
         zeros = kept.value if isinstance(kept, Done) and isinstance(kept.value, tuple) else ()
-        reference = self._reference(job) if file.exists() else None
-        if reference is None:
+        if not file.exists():
             return zeros, None
-        return zeros, nearest(file, at, reference, self.source, worker=self.worker, scratch=self.scratch)
+        return zeros, nearest(file, at, self._references(job), self.source, worker=self.worker, scratch=self.scratch)
 
-    def _reference(self, job: Job) -> Subject | None:
-        """The kernel of the op, of those that run here, that has the most mutants: another one than the suspect if it can be."""
-        request = Request(job.item.op, mutants="all", suites=self.source.suites, checks="none", cases=("1",))
+    def _references(self, job: Job) -> list[Subject]:
+        """The kernels of the op that have mutants, and run here: the one with the most first, the suspect after the others, Metal last."""
+        names = tuple(kernel.name for kernel in find_op(self.suite, job.item.op).kernels)
+        request = Request(job.item.op, kernels=names, mutants="all", suites=self.source.suites, checks="none", cases=("1",))
         try:
             subjects = make_plan(request, self.suite).subjects
         except UsageError:
-            return None
-        known = [subject for subject in subjects if subject.mutants]
-        return max(known, key=lambda subject: (subject.kernel.name != job.item.kernel, len(subject.mutants)), default=None)
+            return []
+
+        def rank(subject: Subject) -> tuple[bool, bool, int]:
+            return subject.kernel.metal, subject.kernel.name == job.item.kernel, -len(subject.mutants)
+
+        return sorted((subject for subject in subjects if subject.mutants), key=rank)
 
 
 def _looks(worker: Standing, subject: Subject, job: Job, failed: Failed) -> dict[WorkItem, Look]:

@@ -185,7 +185,7 @@ def _setting(request: SelfRequest, op: Op, table: SelfTable | None) -> Setting:
     """
     given = Setting() if table is None else table.setting
     base = parse_dims(given.dims or _smallest(op))
-    wanted = parse_dims(request.dims)
+    wanted = parse_dims(request.dims, op.variants)
     sizes = {**dict(base[0]), **dict(wanted[0])}
     for axis in sizes:
         if axis not in op.dims:

@@ -203,6 +203,10 @@ def _run(target: str, load: Callable[[], ModuleType], explain: Callable[[], obje
         return load()
     except GradcheckError:
         raise
+    except SystemExit as error:  # with any status: sys.exit(0) must not read as success
+        raise UsageError(
+            f"kernel {target!r}: importing it ends the process by {error!r}; put what is a script below `if __name__ == '__main__':`"
+        ) from error
     except Exception as error:
         if isinstance(error, ModuleNotFoundError):
             explain()

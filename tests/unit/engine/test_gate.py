@@ -21,7 +21,7 @@ from gradcheck.suite import Gate, load
 ITEM = WorkItem("one", "plain", "one/B1,T1/f32/draw/0")
 SURVIVED = Run(
     "id", "", "one", {}, {}, (), (MutantVerdict("plain", "m", "", "full", Outcome.SURVIVED),), (), (), 1, 1, 1.0, ExitCode.SURVIVORS,
-    ("1 rows of the kill table survived: m",),
+    ("1 row of the kill table survived: m",),
 )  # fmt: skip
 FOUND = Touched({"one": ("k.py is of the kernel plain",)}, kernels={"one": ("plain",)})
 

@@ -139,6 +139,7 @@ def test_a_group_that_no_longer_divides_takes_the_largest_size_that_does() -> No
     "wish, says",
     [
         ({"dims": "Q3"}, "no axis of ssm 'Q'"),
+        ({"dims": "T=0"}, r"'T=0' is neither an axis with a positive size \(T65\) nor a variant \(mamba1, mamba2\)"),
         ({"dims": "mamba3"}, "did you mean 'mamba2'|did you mean 'mamba1'"),
         ({"dims": "G4,H6"}, "G4 does not divide H6"),
         ({"dtypes": ["f23"]}, "did you mean 'f32'"),

@@ -13,7 +13,7 @@ from gradcheck import Case, Kernel, WorkItem
 from gradcheck.engine.execute import Job, job_of, source_of
 from gradcheck.engine.nearest import ALIKE, Keep, Trial, alike, best, compare, cosine, errors_of, keep, nearest
 from gradcheck.engine.plan import Request, make_plan
-from gradcheck.process import GIB, Limits, Standing
+from gradcheck.process import GIB, Done, Limits, Standing
 from gradcheck.suite import load
 
 STRANGERS = Path(__file__).parents[2] / "testdata" / "strangers"
@@ -119,12 +119,36 @@ def test_what_is_named_is_bounded_in_time_and_says_what_was_tried(reference, scr
     file = scratch / "bounded.pickle"
     keep(Keep(suspect("planted:drop_dA_path", case), (case,), str(file)))
     with closing(Standing(Limits(60.0, 8 * GIB), scratch)) as worker:
-        whole = nearest(file, (case,), reference, source_of((), Path.cwd()), worker=worker, scratch=scratch)
-        cut = nearest(file, (case,), reference, source_of((), Path.cwd()), worker=worker, scratch=scratch, seconds=0.0)
+        whole = nearest(file, (case,), (reference,), source_of((), Path.cwd()), worker=worker, scratch=scratch)
+        cut = nearest(file, (case,), (reference,), source_of((), Path.cwd()), worker=worker, scratch=scratch, seconds=0.0)
     assert whole is not None
     assert whole.mutants == ("drop_dA_path",)
     assert whole.tried == whole.known > 40
     assert cut is None or f"; 1 of {whole.known} mutants were tried" in str(cut)
+
+
+class Canned:
+    """A worker whose answers are known: the cosine of every mutant, by kernel."""
+
+    def __init__(self, **angles):
+        self.angles, self.asked = angles, []
+
+    def call(self, _, trial):
+        self.asked.append((trial.job.item.kernel, trial.job.item.mutant))
+        return Done((self.angles[trial.job.item.kernel], 1.0), 0.0)
+
+
+@pytest.mark.parametrize("angle", [0.3, 0.97])
+def test_mutants_of_metal_kernels_alone_are_tried_only_where_no_other_looks_alike(reference, scratch, angle):
+    request = Request("ssm_scan", kernels=("metal",), mutants="all", checks="none", cases=("1",))
+    (metal,) = make_plan(request, load([])).subjects
+    worker = Canned(mlx=angle, metal=0.99)
+    found = nearest(scratch / "none", (CASE.format("mamba2"),), (reference, metal), source_of((), Path.cwd()), worker=worker, scratch=scratch)
+    assert found.close
+    in_metal = [mutant for kernel, mutant in worker.asked if kernel == "metal"]
+    assert bool(in_metal) == (angle < ALIKE)
+    assert not {mutant for kernel, mutant in worker.asked if kernel == "mlx"} & set(in_metal)
+    assert found.tried == found.known == len(worker.asked)
 
 
 def test_mutants_that_cannot_be_told_apart_are_named_together_unless_one_has_the_size():

@@ -64,7 +64,7 @@ def test_what_is_said_is_the_mutant_or_that_all_of_it_is_rounding():
     assert Seen(dict(zip(items, (poor, mistake), strict=True))).sentence == ""
     assert Seen({items[0]: mistake}, Nearest(("m",), "a slip", 0.99, 1.0, 3, 3)).sentence.startswith("looks most like mutant `m`")
     spared = Seen({items[0]: Look("mistake", 1.0, 0.2, ("a",), 9.0)}, Nearest(("m",), "a slip", 0.3, 1.0, 3, 3))
-    assert spared.sentence.endswith("(cosine 0.30); what it comes to in a is 0.2 of what rounding explains there")
+    assert spared.sentence.endswith("(cosine 0.30); what it comes to in a, trained behind it, is 0.2 of what rounding explains there")
     assert not Seen({**spared.looks, items[1]: mistake}, spared.nearest).sentence.endswith("there")
     assert Seen({items[0]: mistake}, zeros=("d x", "d A")).sentence == "returns zeros for d x, d A"
     assert list(Seen(dict(zip(items, (poor, ill), strict=True))).excused) == [items[1]]

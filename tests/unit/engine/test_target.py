@@ -93,6 +93,13 @@ def test_what_cannot_be_loaded_is_named_with_what_is_near(tmp_path, target, says
     assert target in str(raised.value)
 
 
+@pytest.mark.parametrize("end", ["sys.exit(0)", "sys.exit()", "raise SystemExit('done')"])
+def test_a_file_that_ends_the_process_when_it_is_imported_is_a_usage_error(tmp_path, end):
+    write(tmp_path, script=f"import sys\n\ndef f(): ...\n\n{end}")
+    with pytest.raises(UsageError, match=r"'script.py:f': importing it ends the process by SystemExit\(.*__main__"):
+        load_target("script.py:f", folder=tmp_path)
+
+
 def test_two_copies_of_a_package_live_side_by_side(tmp_path):
     for name in ("a", "b"):
         write(

@@ -143,6 +143,22 @@ def test_a_crash_shows_its_signal_its_log_and_its_replay_line(render, crash):
     assert "--kernel 'theirs:scan[red]'" in text
 
 
+def test_a_kernel_that_raises_and_a_check_and_a_mutant_of_which_it_does_show_words_and_place_and_no_traceback(render, passing):
+    detail = "RuntimeError: T is odd\n" + '  File "/x/scan.py", line 7, in back\n    raise RuntimeError("T is odd")\n    ^^^^^^^^^^^^^^^^'
+    first = passing.verdicts[0].item
+    run = replace(
+        passing,
+        verdicts=(Verdict(first, Outcome.FAILED, detail, Evidence(first, "raised", detail=detail)),),
+        checks=(Verdict(replace(first, check="taint"), Outcome.FAILED, detail, Evidence(first, "raised", detail=detail)),),
+        kills=(replace(passing.kills[0], outcome=Outcome.UNVIABLE, why=detail),),
+        exit_code=ExitCode.WRONG,
+    )
+    text = render("terminal", run)
+    assert text.count("RuntimeError: T is odd (/x/scan.py:7)") == 3
+    assert "^^" not in text
+    assert detail in render("junit", run).replace("&quot;", '"')  # where a reader has no folder of the run, it stands whole
+
+
 def test_what_strangers_write_stays_text(render, crash, survivor):
     text = render("terminal", crash)
     assert "theirs:scan[red]" in text
@@ -366,6 +382,7 @@ def test_what_says_nothing_of_one_gradient_is_not_said_to_agree_without_a_but(re
     assert text.startswith("NOT ALL CHECKED  ssm_scan: mlx agrees with the truth, but no case says anything of d A; 5 of 5 mutants killed")
     assert "5 gradients checked (s x dt B C)" in text
     assert "nothing was checked" not in text
+    assert re.match(r"\? d A +l2 +\S+ +– ", row(text, "d A")), "zeros where the truth is zero are no pass"
 
 
 def test_the_most_telling_case_is_not_one_of_a_single_step_or_of_a_truth_of_zero(render, stranger):

@@ -26,6 +26,28 @@ def test_escape_sequences_go_whole(words):
     assert text.safe(words) == "red"
 
 
+TRACEBACK = """ValueError: T is odd,
+and 64 is even
+  File "/x/call.py", line 9, in vjp
+    return vjp(*inputs)
+           ^^^^^^^^^^^^
+  File "/x/my scan.py", line 7, in back
+    raise ValueError(f"T is odd,\\nand {C} is even")
+    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^"""
+
+
+def test_of_a_traceback_the_exception_and_its_place_are_told():
+    assert text.brief(TRACEBACK) == "ValueError: T is odd, and 64 is even (/x/my scan.py:7)"
+    assert text.brief("exit status 3\nat once") == "exit status 3 at once"
+
+
+@given(st.text(), st.text("ab\x1b\u202e /", min_size=1))
+def test_what_is_told_of_a_traceback_has_no_control_character(words, file):
+    told = text.brief(f'{words}\n  File "{file}", line 3, in f\n    g()\n')
+    assert told.isprintable()
+    assert told.endswith(":3)")
+
+
 @pytest.mark.parametrize(
     "value, short",
     [
