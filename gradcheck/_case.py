@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -71,24 +71,30 @@ def _parsed(text: str) -> Case:
     return Case(op, dims, dtype, regime, int(seed), variant, objective or "all")
 
 
-def parse_dims(text: str) -> tuple[tuple[tuple[str, int], ...], str]:
+def parse_dims(text: str, variants: Iterable[str] = ()) -> tuple[tuple[tuple[str, int], ...], str]:
     """Axis sizes and variant of `B2,T65,mamba2`; `B=2` is accepted too.
+
+    Args:
+        text: the sizes, and the variant if there is one, in any order.
+        variants: those that an error should name, where they are known; others are taken too.
 
     Raises:
         UsageError: a part is neither an axis with a positive size nor a variant.
     """
     dims: dict[str, int] = {}
     variant = ""
-    for part in filter(None, (p.strip().replace("=", "") for p in text.split(","))):
+    known = f" ({', '.join(variants)})" if variants else ""
+    for given in filter(None, map(str.strip, text.split(","))):
+        part = given.replace("=", "")
         axis = _AXIS.fullmatch(part)
         if axis and int(axis[2]) > 0:
             if axis[1] in dims:
                 raise UsageError(f"dims {text!r}: the axis {axis[1]} is given twice")
             dims[axis[1]] = int(axis[2])
-        elif part[0].islower() and not variant:
+        elif part[:1].islower() and not variant:
             variant = part
         else:
-            raise UsageError(f"dims {text!r}: {part!r} is neither an axis with a positive size (T65) nor a variant (mamba2)")
+            raise UsageError(f"dims {text!r}: {given!r} is neither an axis with a positive size (T65) nor a variant{known}")
     if text and not dims and not variant:
-        raise UsageError(f"dims {text!r} names neither an axis with a size (T65) nor a variant (mamba2)")
+        raise UsageError(f"dims {text!r} names neither an axis with a size (T65) nor a variant{known}")
     return tuple(dims.items()), variant

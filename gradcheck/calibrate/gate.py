@@ -51,12 +51,16 @@ def gate(  # noqa: PLR0913 - all that a verdict may hang on
     survivors = [row for row in kills if row.outcome is Outcome.SURVIVED and row.mutant not in {CANARY, NULL}]
     if survivors:
         names = ", ".join(f"{row.mutant} ({row.form}, {row.variant or row.kernel})" for row in survivors)
-        found.append((ExitCode.SURVIVORS, f"{len(survivors)} rows of the kill table survived: {names}"))
+        found.append((ExitCode.SURVIVORS, f"{_count(len(survivors), 'row')} of the kill table survived: {names}"))
     found += [(ExitCode.INCONCLUSIVE, text) for text in _inconclusive((*verdicts, *checks), kills, bands)]
     if missing:
-        found.append((ExitCode.INCONCLUSIVE, f"{missing} planned items have no verdict"))
+        found.append((ExitCode.INCONCLUSIVE, f"{_count(missing, 'planned item')} {'has' if missing == 1 else 'have'} no verdict"))
     found += [(ExitCode.INCONCLUSIVE, f"kernel {kernel} was asked for and cannot run here: {why}") for kernel, why in absent.items()]
     return ExitCode.worst(*(code for code, _ in found)), tuple(dict.fromkeys(text for _, text in found))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _wrong(verdicts: Sequence[Verdict]) -> list[str]:

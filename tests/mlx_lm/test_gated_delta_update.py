@@ -86,6 +86,16 @@ def test_shapes_and_dtypes_are_mlx_lms(dtype: mx.Dtype):
         assert [(out.shape, out.dtype) for out in ours] == [(out.shape, out.dtype) for out in theirs]
 
 
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
+def test_a_half_precision_state_stays_one_where_mlx_lms_plain_ops_make_float32_of_it(dtype: mx.Dtype):
+    from mlx_lm.models.gated_delta import gated_delta_update
+
+    given = draw(dtype)
+    given[7] = given[7].astype(dtype)
+    assert gated_delta_update(*given, use_kernel=False)[1].dtype == mx.float32
+    assert [gated_delta_update_vjp(*given, path=path)[1].dtype for path in ("autodiff", "checkpointed", "chunkwise")] == [dtype] * 3
+
+
 def test_under_a_mask_the_state_is_mlx_lms_and_y_is_0_as_in_its_kernels():
     from mlx_lm.models.gated_delta import gated_delta_update
 

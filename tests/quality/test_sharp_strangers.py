@@ -222,7 +222,8 @@ def test_forward_only_still_finds_a_wrong_output(check, write):
 
 def test_a_file_that_ends_the_process_when_it_is_imported_is_no_pass(check, write):
     ran = check(write("import sys\nsys.exit(0)\n"), *ONE)
-    assert ran.code in {ExitCode.WRONG, ExitCode.USAGE}
+    assert ran.code == ExitCode.USAGE
+    assert "importing it ends the process by SystemExit(0)" in ran.err
 
 
 def test_an_attribute_that_is_no_kernel_is_a_usage_error(check, write):

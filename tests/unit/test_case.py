@@ -66,6 +66,15 @@ def test_what_is_not_a_case_is_refused_and_says_why(text, says):
     assert says in str(caught.value)
 
 
+@pytest.mark.parametrize("text", ["T=0", "T=x", "B2,="])
+def test_sizes_that_are_none_are_told_as_they_were_written_with_the_variants_there_are(text):
+    bad = text.rpartition(",")[2]
+    with pytest.raises(UsageError, match=rf"'{bad}' is neither an axis with a positive size \(T65\) nor a variant \(scalar, vector\)$"):
+        parse_dims(text, ("scalar", "vector"))
+    with pytest.raises(UsageError, match=rf"'{bad}' is neither an axis with a positive size \(T65\) nor a variant$"):
+        parse_dims(text)
+
+
 @given(dims)
 def test_sizes_may_be_written_with_an_equals_sign_and_spaces(sizes):
     assert parse_dims(" , ".join(f"{axis} = {size}".replace(" = ", "=") for axis, size in sizes.items())) == (tuple(sizes.items()), "")

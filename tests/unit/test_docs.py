@@ -254,3 +254,53 @@ def test_the_how_to_draws_a_case(at_home: Path, capsys: pytest.CaptureFixture[st
     (code,) = [code for language, code in _FENCE.findall(text_of(DOCS / "how-to/check-a-kernel.md")) if language == "python"]
     exec(code, {})
     assert "'x': (3, 65, 6, 1)" in capsys.readouterr().out
+
+
+TRAINING, GGML = DOCS / "how-to/train-a-gated-delta-layer.md", DOCS / "how-to/compare-with-ggml.md"
+
+
+def test_the_wrapper_of_the_how_to_takes_every_branch_and_what_it_wraps_does_not(at_home: Path, capsys: pytest.CaptureFixture[str]):
+    (at_home / "my_kernels.py").write_text(block(TRAINING, "# my_kernels.py"))
+    sizes = "B1,T5,Hk1,Hv2,Dk5,Dv3"
+    run = ["run", "--op", "gated_delta_update", "--regime", "typical", "--cases", "2", "--checks", "none", "--dims"]
+    assert main([*run, sizes, "--kernel", "my_kernels.py:update"]) == ExitCode.OK, capsys.readouterr().out
+    told = " ".join(capsys.readouterr().out.split())
+    branches = load([ROOT]).ops["gated_delta_update"].variants
+    assert f"12 cases ({', '.join(f'2 {branch}' for branch in branches)})" in told
+    assert set(branches) <= set(named(TRAINING))
+    assert main([*run, f"{sizes},neg-eigval", "--kernel", "my_kernels.py:mine"]) == ExitCode.WRONG
+    assert "it raised TypeError" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("channels", [1, 5])
+def test_the_how_to_calls_ggmls_rule_with_arrays_of_ggmls_shapes(channels: int):
+    import mlx.core as mx
+
+    B, T, Hk, Hv, D = 2, 3, 1, 2, 5
+    shapes = {
+        "q": (B, T, Hk, D),
+        "k": (B, T, Hk, D),
+        "v": (B, T, Hv, D),
+        "g": (B, T, Hv, channels),
+        "beta": (B, T, Hv, 1),
+        "state": (B, Hv, D, D),
+    }
+    scope = {name: mx.zeros(shape) for name, shape in shapes.items()}
+    exec(block(GGML, "from gradcheck.kernels.gated_delta.tiled import gated_delta_ggml"), scope)
+    assert scope["y"].shape == (B, T, Hv, D)
+
+
+@pytest.mark.parametrize(
+    "page, said",
+    [
+        (DOCS / "explanation/checks.md", r"in float32 1 - sigmoid\(g\) is exactly 0 from g = (\d+) on"),
+        (TRAINING, r"In float32 1 - beta is 0 from b = (\d+) on"),
+    ],
+    ids=["checks", "training"],
+)
+def test_one_minus_a_sigmoid_is_lost_from_where_the_page_says(page: Path, said: str):
+    import mlx.core as mx
+
+    (place,) = map(float, re.findall(said, text_of(page)))
+    left = 1 - mx.sigmoid(mx.array([place - 1, place]))
+    assert [bool(rest) for rest in left.tolist()] == [True, False]

@@ -123,9 +123,10 @@ def _kernel(path: Path) -> Update:
 def _check(arrays: dict[str, mx.array | None]) -> None:
     """Refuse what is no array, and what would broadcast, or be padded, to something else than is meant."""
     who = "gated_delta_update_vjp"
-    need_floats(who, {name: array for name, array in arrays.items() if name != "mask" and (name != "state" or array is not None)}, _SHAPES)
-    if arrays["mask"] is not None:
-        need_array(who, "mask", arrays["mask"], _SHAPES["mask"])
+    there = {name: array for name, array in arrays.items() if array is not None or name not in {"state", "mask"}}
+    if "mask" in there:
+        need_array(who, "mask", there.pop("mask"), _SHAPES["mask"])
+    need_floats(who, there, _SHAPES)
     q, v, a, b = (cast("mx.array", arrays[name]) for name in ("q", "v", "a", "b"))
     for name, array in (("q", q), ("v", v)):
         if array.ndim != 4 or 0 in array.shape:

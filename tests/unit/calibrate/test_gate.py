@@ -70,7 +70,7 @@ REASONS: dict[str, tuple[ExitCode, dict[str, Any], str]] = {
         {"verdicts": [CLEAN, told(measurement("y"), status="no-backward", detail="has no vjp")]},
         "kernel k: has no vjp",
     ),
-    "a survivor": (ExitCode.SURVIVORS, {"kills": [row(Outcome.SURVIVED)]}, "1 rows of the kill table survived: m (full, k)"),
+    "a survivor": (ExitCode.SURVIVORS, {"kills": [row(Outcome.SURVIVED)]}, "1 row of the kill table survived: m (full, k)"),
     "a timeout": (ExitCode.INCONCLUSIVE, {"verdicts": [CLEAN, told(status="timeout", outcome=Outcome.TIMEOUT)]}, "timed out at op/"),
     "a mutant that hangs": (ExitCode.INCONCLUSIVE, {"kills": [row(Outcome.TIMEOUT)]}, "which is no kill"),
     "a mutant that crashes": (ExitCode.INCONCLUSIVE, {"kills": [row(Outcome.CRASHED)]}, "which is no kill"),
@@ -100,6 +100,12 @@ def test_each_reason_alone_gives_its_code_and_its_sentence(reason):
     assert got is code
     assert any(says in sentence for sentence in sentences), sentences
     assert len(sentences) == (2 if reason == "a canary that hangs" else 1)  # it is also a mutant that hangs
+
+
+def test_one_row_and_one_item_are_told_as_one():
+    assert closed(kills=[row(Outcome.SURVIVED)])[1][0].startswith("1 row of the kill table survived")
+    assert closed(kills=[row(Outcome.SURVIVED), row(Outcome.SURVIVED)])[1][0].startswith("2 rows of the kill table survived")
+    assert closed(missing=1)[1] == ("1 planned item has no verdict",)
 
 
 ADDABLE = sorted(set(REASONS) - {"nothing at all", "nothing checked"})  # beside a clean case, something was compared

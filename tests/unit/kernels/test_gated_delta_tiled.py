@@ -113,6 +113,22 @@ def test_an_array_that_would_broadcast_is_refused(name, place, shape):
         tiled.gated_delta_ggml(*arrays)
 
 
+@pytest.mark.parametrize(
+    "place, given, says",
+    [
+        (0, np.zeros((2, 9, 2, 5)), r"q is of type numpy.ndarray, need an MLX array \[B, T, Hk, Dk\]; mx.array\(q\)"),
+        (3, 0.5, r"g is of type float, need an MLX array \[B, T, Hv\] or \[B, T, Hv, Dk\]"),
+        (4, mx.ones((2, 9, 6), mx.bool_), r"beta has dtype bool, need one of floating-point numbers; give beta.astype\(mx.float32\)"),
+        (5, None, r"state is None, need an MLX array \[B, Hv, Dv, Dk\], of zeros if there is none"),
+    ],
+)
+def test_what_is_no_array_of_floats_is_named_with_what_to_give(place, given, says):
+    arrays = inputs(5, 9, vector=False)
+    arrays[place] = given
+    with pytest.raises(TypeError, match=f"gated_delta_ggml: {says}"):
+        tiled.gated_delta_ggml(*arrays)
+
+
 def test_value_heads_that_are_no_tiles_are_refused():
     arrays = inputs(5, 9, vector=False, Hk=1, r=5)
     arrays[:2] = (mx.concatenate([a, a], axis=2) for a in arrays[:2])

@@ -289,6 +289,27 @@ def test_an_argument_that_does_not_fit_is_named(changes, says):
         gated_delta_update_vjp(**{**arrays, **given})
 
 
+@pytest.mark.parametrize(
+    "changes, says",
+    [
+        ({"q": np.zeros((2, 5, 2, 5))}, r"q is of type numpy.ndarray, need an MLX array \[B, T, Hk, Dk\]; mx.array\(q\) makes one"),
+        ({"v": np.zeros((2, 5, 6, 3))}, "v is of type numpy.ndarray"),
+        ({"a": np.zeros((2, 5, 6))}, "a is of type numpy.ndarray"),
+        ({"A_log": np.zeros(6)}, r"A_log is of type numpy.ndarray, need an MLX array \[Hv\], or \[Hv, 1\] of a gate per key channel"),
+        ({"mask": np.ones((2, 5), bool)}, r"mask is of type numpy.ndarray, need an MLX array \[B, T\], or None"),
+        ({"v": None}, r"v is None, need an MLX array \[B, T, Hv, Dv\]"),
+        ({"A_log": 0.5}, r"A_log is of type float, need an MLX array \[Hv\]"),
+        ({"state": 0}, r"state is of type int, need an MLX array \[B, Hv, Dv, Dk\], or None"),
+        ({"q": mx.zeros((2, 5, 2, 5), mx.int32)}, r"q has dtype int32, need one of floating-point numbers; give q.astype\(mx.float32\)"),
+        ({"b": mx.zeros((2, 5, 6), mx.complex64)}, "b has dtype complex64"),
+    ],
+)
+def test_what_is_no_array_of_floats_is_named_with_what_to_give(changes, says):
+    arrays = {name: mx.array(value.astype(np.float32)) for name, value in draw()[0].items()}
+    with pytest.raises(TypeError, match=f"gated_delta_update_vjp: {says}"):
+        gated_delta_update_vjp(**{**arrays, **changes})
+
+
 def test_a_size_of_chunk_does_not_stop_at_a_sequence_that_is_too_short_for_one():
     """In a training loop the lengths differ and `chunk` does not."""
     arrays = [mx.array(value.astype(np.float32)) for value in draw(T=update.SHORT)[0].values()]
