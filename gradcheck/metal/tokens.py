@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -36,14 +37,17 @@ class Token(NamedTuple):
         return self.start + len(self.text)
 
 
-def tokenize(text: str) -> list[Token]:
-    """Every token, blank ones too: their texts together are `text`."""
-    return [Token(match.lastgroup, match.group(), match.start()) for match in _PATTERN.finditer(text)]  # type: ignore[arg-type] # the kinds
+@functools.lru_cache(maxsize=64)
+def tokenize(text: str) -> tuple[Token, ...]:
+    """Every token, blank ones too: their texts together are `text`. Kept for a while: a text is looked at from several sides."""
+    found = _PATTERN.finditer(text)
+    return tuple(Token(match.lastgroup, match.group(), match.start()) for match in found)  # type: ignore[arg-type] # the kinds
 
 
-def code(text: str) -> list[Token]:
+@functools.lru_cache(maxsize=64)
+def code(text: str) -> tuple[Token, ...]:
     """The tokens that the compiler sees: no blanks, comments or directives."""
-    return [token for token in tokenize(text) if token.kind not in {"space", "comment", "directive"}]
+    return tuple(token for token in tokenize(text) if token.kind not in {"space", "comment", "directive"})
 
 
 def closing(tokens: Sequence[Token], opening: int) -> int:

@@ -143,7 +143,9 @@ def test_mutants_of_metal_kernels_alone_are_tried_only_where_no_other_looks_alik
     request = Request("ssm_scan", kernels=("metal",), mutants="all", checks="none", cases=("1",))
     (metal,) = make_plan(request, load([])).subjects
     worker = Canned(mlx=angle, metal=0.99)
-    found = nearest(scratch / "none", (CASE.format("mamba2"),), (reference, metal), source_of((), Path.cwd()), worker=worker, scratch=scratch)
+    found = nearest(
+        scratch / "none", (CASE.format("mamba2"),), (reference, metal), source_of((), Path.cwd()), worker=worker, scratch=scratch
+    )
     assert found.close
     in_metal = [mutant for kernel, mutant in worker.asked if kernel == "metal"]
     assert bool(in_metal) == (angle < ALIKE)

@@ -24,7 +24,7 @@ from gradcheck.numerics.dtypes import DTYPES
 from gradcheck.numerics.metrics import compare, rounding_unit
 from gradcheck.suite import load
 
-STRANGER = Path(__file__).parents[2] / "testdata" / "strangers" / "gated_delta_state_back.py"
+STRANGER = Path(__file__).parents[2] / "testdata" / "gated_delta" / "state_back.py"
 SOURCE = source_of((), Path.cwd())
 F32 = DTYPES["f32"]
 A = Trained("leak", "g", lambda g: g * (1 - g), "a test")
@@ -287,7 +287,9 @@ def test_a_run_of_a_foreign_suite_says_that_it_is_not_wrong_where_its_suite_says
     assert excused.exit_code is ExitCode.INCONCLUSIVE
     said = [verdict.why for verdict in excused.verdicts if verdict.outcome is Outcome.INCONCLUSIVE]
     assert said
-    assert all(why.startswith("ill-conditioned, not wrong: where its gate saturates") and " in a, trained behind it, is " in why for why in said)
+    assert all(
+        why.startswith("ill-conditioned, not wrong: where its gate saturates") and " in a, trained behind it, is " in why for why in said
+    )
     (ending,) = {verdict.ending for verdict in excused.verdicts if verdict.outcome is Outcome.INCONCLUSIVE}
     assert ending == "is undecided: what is off is ill-conditioned, not shown to be wrong"
 
