@@ -43,6 +43,9 @@ NAMED = 3
 SECONDS = 15.0
 """Time after which no further mutant is tried; as much again for those of Metal kernels, which must be compiled."""
 
+OF_THREADS = frozenset({"race-barrier", "warp-size", "thread-partition", "missing-init", "out-of-bounds-write", "compiler-miscompile"})
+"""Classes of defects in how threads share out work and memory: what comes of one hangs on the machine, and no other code errs alike."""
+
 FURTHER = 2
 """Cases beside the first at which a mutant that looks alike must go on looking alike."""
 
@@ -161,7 +164,11 @@ def nearest(
             if any(angle >= ALIKE for angle, _ in found.values()):
                 break
             in_metal, until = True, time.monotonic() + seconds
-        names = [name for name, mutant in reference.mutants.items() if name not in why and _applies(mutant, first)]
+        names = [
+            name
+            for name, mutant in reference.mutants.items()
+            if name not in why and _applies(mutant, first) and not (in_metal and mutant.defect in OF_THREADS)
+        ]
         why |= {name: reference.mutants[name].why for name in names}
         clean = job_of(reference, WorkItem(first.op, reference.kernel.name, cases[0]), source, scratch)
         for name in names:

@@ -11,7 +11,7 @@ import pytest
 
 from gradcheck import Case, Kernel, WorkItem
 from gradcheck.engine.execute import Job, job_of, source_of
-from gradcheck.engine.nearest import ALIKE, Keep, Trial, alike, best, compare, cosine, errors_of, keep, nearest
+from gradcheck.engine.nearest import ALIKE, OF_THREADS, Keep, Trial, alike, best, compare, cosine, errors_of, keep, nearest
 from gradcheck.engine.plan import Request, make_plan
 from gradcheck.process import GIB, Done, Limits, Standing
 from gradcheck.suite import load
@@ -150,6 +150,7 @@ def test_mutants_of_metal_kernels_alone_are_tried_only_where_no_other_looks_alik
     in_metal = [mutant for kernel, mutant in worker.asked if kernel == "metal"]
     assert bool(in_metal) == (angle < ALIKE)
     assert not {mutant for kernel, mutant in worker.asked if kernel == "mlx"} & set(in_metal)
+    assert not {metal.mutants[name].defect for name in in_metal} & OF_THREADS
     assert found.tried == found.known == len(worker.asked)
 
 

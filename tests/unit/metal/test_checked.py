@@ -144,17 +144,18 @@ def test_more_than_32_kb_of_threadgroup_memory_are_refused_with_the_line(mode: s
 
 
 @pytest.mark.parametrize(
-    "source, line",
+    "source, lines",
     [
-        ("while (a[0] == 0) {\n  threadgroup_barrier(mem_flags::mem_device);\n}", 2),
-        ("float x = 0;\nwhile (x < 1) x =\nsimd_max(x);", 3),
-        ("float x = 0;\nwhile (x < 1)\n  x = ((volatile device float*)a)[0];\nout[0] = x;", 3),
+        ("while (a[0] == 0) {\n  threadgroup_barrier(mem_flags::mem_device);\n}", {1, 2}),  # in the read, or at the barrier
+        ("float x = 0;\nwhile (x < 1) x =\nsimd_max(x);", {3}),
+        ("float x = 0;\nwhile (x < 1)\n  x = ((volatile device float*)a)[0];\nout[0] = x;", {3}),
     ],
 )
 @pytest.mark.parametrize("schedule", ["in-order", "random"])
-def test_a_kernel_that_goes_on_for_ever_is_given_up_with_its_line(source: str, line: int, schedule: str):
+def test_a_kernel_that_goes_on_for_ever_is_given_up_with_its_line(source: str, lines: set[int], schedule: str):
     (found,) = faults(source, schedule=schedule, seconds=1.0)
-    assert (found.kind, found.places[0].line) == ("out of time", line)
+    assert found.kind == "out of time"
+    assert found.places[0].line in lines
     assert "still running after 1 s" in found.message
 
 
