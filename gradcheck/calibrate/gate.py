@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from gradcheck._verdict import CANARY, NULL, Band, Evidence, ExitCode, MutantVerdict, Outcome, Verdict, fault
+from gradcheck._words import count
 from gradcheck.calibrate.bands import ROOM, unseparated
 
 _BAD = frozenset({Outcome.FAILED, Outcome.CRASHED})
@@ -51,16 +52,12 @@ def gate(  # noqa: PLR0913 - all that a verdict may hang on
     survivors = [row for row in kills if row.outcome is Outcome.SURVIVED and row.mutant not in {CANARY, NULL}]
     if survivors:
         names = ", ".join(f"{row.mutant} ({row.form}, {row.variant or row.kernel})" for row in survivors)
-        found.append((ExitCode.SURVIVORS, f"{_count(len(survivors), 'row')} of the kill table survived: {names}"))
+        found.append((ExitCode.SURVIVORS, f"{count(len(survivors), 'row')} of the kill table survived: {names}"))
     found += [(ExitCode.INCONCLUSIVE, text) for text in _inconclusive((*verdicts, *checks), kills, bands)]
     if missing:
-        found.append((ExitCode.INCONCLUSIVE, f"{_count(missing, 'planned item')} {'has' if missing == 1 else 'have'} no verdict"))
+        found.append((ExitCode.INCONCLUSIVE, f"{count(missing, 'planned item')} {'has' if missing == 1 else 'have'} no verdict"))
     found += [(ExitCode.INCONCLUSIVE, f"kernel {kernel} was asked for and cannot run here: {why}") for kernel, why in absent.items()]
     return ExitCode.worst(*(code for code, _ in found)), tuple(dict.fromkeys(text for _, text in found))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _wrong(verdicts: Sequence[Verdict]) -> list[str]:

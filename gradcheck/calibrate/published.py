@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gradcheck._verdict import Band
+from gradcheck._words import count
 from gradcheck.calibrate.noise import FACTOR, Table
 
 FORMAT = 1
@@ -40,7 +41,7 @@ class Trial:
     @property
     def alarms(self) -> str:
         """`1 false alarm`, `2 false alarms`."""
-        return f"{self.false_alarms} false alarm{'' if self.false_alarms == 1 else 's'}"
+        return count(self.false_alarms, "false alarm")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import click
 
 from gradcheck._errors import UsageError
 from gradcheck._verdict import ExitCode
+from gradcheck._words import count
 from gradcheck.cli.output import emit
 from gradcheck.cli.run import FOLDER
 from gradcheck.cli.shared import finite
@@ -42,7 +43,7 @@ def command(*, keep: int | None, older_than: float | None, unfinished: bool, dry
     gone = old if dry_run else remove(old)
     rows = [f"{run.path.name}  {bytes_text(run.size)}{'' if run.finished else '  unfinished'}" for run in gone]
     what = "would be freed" if dry_run else "freed"
-    emit("\n".join([*rows, f"{len(gone)} run{'' if len(gone) == 1 else 's'}, {bytes_text(sum(run.size for run in gone))} {what}"]))
+    emit("\n".join([*rows, f"{count(len(gone), 'run')}, {bytes_text(sum(run.size for run in gone))} {what}"]))
     if len(gone) < len(old):
         left = [run.path.name for run in old if run not in gone]
         raise UsageError(f"{len(left)} of them could not be taken away, first {left[0]}: it is in use, or its folder cannot be written")

@@ -29,7 +29,7 @@ from gradcheck.engine.problem import Problem, draw
 from gradcheck.engine.target import load_package, load_target
 from gradcheck.engine.truth import Oracle, know
 from gradcheck.process import Died, Done
-from gradcheck.suite import find_op, load
+from gradcheck.suite import Suite, find_op, load
 
 T = TypeVar("T")
 
@@ -208,9 +208,15 @@ def describe(error: BaseException) -> str:
 
 
 @once
+def suite_of(source: Source) -> Suite:
+    """The suite, as a worker finds it."""
+    return load([Path(path) for path in source.suites], cwd=Path(source.cwd))
+
+
+@once
 def op_of(source: Source, name: str) -> Op:
     """The op of this name, as a worker finds it."""
-    return find_op(load([Path(path) for path in source.suites], cwd=Path(source.cwd)), name)
+    return find_op(suite_of(source), name)
 
 
 def kernel_of(job: Job) -> object:

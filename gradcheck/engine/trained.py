@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache as once
-from pathlib import Path
 
 import numpy as np
 
@@ -12,13 +10,12 @@ from gradcheck._case import Case
 from gradcheck._op import Op
 from gradcheck._trained import Trained
 from gradcheck._truth import F64, Quantity, Truth
-from gradcheck.engine.execute import Source
+from gradcheck.engine.execute import Source, suite_of
 from gradcheck.engine.problem import Problem
 from gradcheck.numerics.costate import model
 from gradcheck.numerics.dtypes import DTYPES, DType, round_to
 from gradcheck.numerics.metrics import compare, rounding_unit
 from gradcheck.numerics.recurrence import BATCH, TIME, Axes, axes
-from gradcheck.suite import load
 
 CLOSED = 2.0**-4
 """A gate whose slope is below this part of the largest, in any sequence and step, is closed: it saturates. Gates from 0.3 to 0.95 are open."""
@@ -27,11 +24,9 @@ Ratios = Mapping[str, float | None]
 """Metric to multiple of the rounding unit."""
 
 
-@once
 def trained_of(source: Source, op: str) -> tuple[Trained, ...]:
     """What is trained behind the inputs of an op, as a worker finds it."""
-    suite = load([Path(path) for path in source.suites], cwd=Path(source.cwd))
-    return tuple(one for one in suite.trained.values() if one.op == op)
+    return tuple(one for one in suite_of(source).trained.values() if one.op == op)
 
 
 def carried(one: Trained, names: Axes, value: F64, got: F64, want: Quantity, dtype: DType) -> Ratios | None:

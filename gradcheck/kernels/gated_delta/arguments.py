@@ -1,8 +1,8 @@
-"""What is given in place of an array, refused by its name before a shape is looked at."""
+"""Arguments that do not fit, refused by their names: what is no array, and what would broadcast to something else than is meant."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import mlx.core as mx
 
@@ -44,3 +44,28 @@ def need_floats(who: str, arrays: Mapping[str, object], shapes: Mapping[str, str
         if not mx.issubdtype(dtype, mx.floating):
             kind = str(dtype).rpartition(".")[2]
             raise TypeError(f"{who}: {name} has dtype {kind}, need one of floating-point numbers; give {name}.astype(mx.float32)")
+
+
+def need_heads(who: str, q: mx.array, v: mx.array) -> None:
+    """Refuse a q [B, T, Hk, Dk] and a v [B, T, Hv, Dv] that are of other axes, empty, or whose heads do not divide.
+
+    Raises:
+        ValueError: it names the argument, its shape, and what is needed.
+    """
+    for name, array in (("q", q), ("v", v)):
+        if array.ndim != 4 or 0 in array.shape:
+            raise ValueError(f"{who}: {name} has shape {array.shape}, need 4 axes, none of them empty")
+    if v.shape[2] % q.shape[2]:
+        raise ValueError(f"{who}: v has {v.shape[2]} heads, need a multiple of the {q.shape[2]} of q and k")
+
+
+def need_shapes(who: str, arrays: Mapping[str, mx.array | None], wanted: Mapping[str, Sequence[tuple[int, ...]]]) -> None:
+    """Refuse an array that has none of the shapes that are wanted of it; one that is None is left out.
+
+    Raises:
+        ValueError: it names the argument, its shape, and what is needed.
+    """
+    for name, shapes in wanted.items():
+        given = arrays[name]
+        if given is not None and given.shape not in shapes:
+            raise ValueError(f"{who}: {name} has shape {given.shape}, need {' or '.join(map(str, shapes))}")

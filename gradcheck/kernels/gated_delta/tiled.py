@@ -9,7 +9,7 @@ from __future__ import annotations
 import mlx.core as mx
 
 from . import chunkwise
-from .arguments import need_floats
+from .arguments import need_floats, need_heads, need_shapes
 
 _SHAPES = {
     "q": "[B, T, Hk, Dk]",
@@ -88,13 +88,11 @@ def _in_tiles(a: mx.array, axis: int, heads: int) -> mx.array:
 
 def _check(q: mx.array, arrays: dict[str, mx.array]) -> None:
     """Refuse what is no array, and what would broadcast to something else than is meant."""
-    need_floats("gated_delta_ggml", {"q": q, **arrays}, _SHAPES)
-    for name, array in (("q", q), ("v", arrays["v"])):
-        if array.ndim != 4 or 0 in array.shape:
-            raise ValueError(f"gated_delta_ggml: {name} has shape {array.shape}, need 4 axes, none of them empty")
-    (B, T, Hk, Dk), (Hv, Dv) = q.shape, arrays["v"].shape[2:]
-    if Hv % Hk:
-        raise ValueError(f"gated_delta_ggml: v has {Hv} heads, need a multiple of the {Hk} of q and k")
+    who = "gated_delta_ggml"
+    need_floats(who, {"q": q, **arrays}, _SHAPES)
+    v = arrays["v"]
+    need_heads(who, q, v)
+    (B, T, Hk, Dk), (Hv, Dv) = q.shape, v.shape[2:]
     wanted: dict[str, list[tuple[int, ...]]] = {
         "k": [(B, T, Hk, Dk)],
         "v": [(B, T, Hv, Dv)],
@@ -102,6 +100,4 @@ def _check(q: mx.array, arrays: dict[str, mx.array]) -> None:
         "beta": [(B, T, Hv)],
         "state": [(B, Hv, Dv, Dk)],
     }
-    for name, shapes in wanted.items():
-        if arrays[name].shape not in shapes:
-            raise ValueError(f"gated_delta_ggml: {name} has shape {arrays[name].shape}, need {' or '.join(map(str, shapes))}")
+    need_shapes(who, arrays, wanted)

@@ -13,7 +13,7 @@ from typing import Literal, cast, get_args
 import mlx.core as mx
 
 from . import gate
-from .arguments import need_array, need_floats
+from .arguments import need_array, need_floats, need_heads, need_shapes
 
 Path = Literal["autodiff", "checkpointed", "chunkwise", "metal"]
 """The kernels of `gradcheck.kernels.gated_delta`, each of which may do the work."""
@@ -128,12 +128,8 @@ def _check(arrays: dict[str, mx.array | None]) -> None:
         need_array(who, "mask", there.pop("mask"), _SHAPES["mask"])
     need_floats(who, there, _SHAPES)
     q, v, a, b = (cast("mx.array", arrays[name]) for name in ("q", "v", "a", "b"))
-    for name, array in (("q", q), ("v", v)):
-        if array.ndim != 4 or 0 in array.shape:
-            raise ValueError(f"{who}: {name} has shape {array.shape}, need 4 axes, none of them empty")
+    need_heads(who, q, v)
     (B, T, Hk, Dk), (Hv, Dv) = q.shape, v.shape[2:]
-    if Hv % Hk:
-        raise ValueError(f"{who}: v has {Hv} heads, need a multiple of the {Hk} of q and k")
     per_head: list[tuple[int, ...]] = [(Hv,)] if a.ndim == b.ndim else [(Hv, 1), (Hv, Dk)]
     wanted: dict[str, list[tuple[int, ...]]] = {
         "k": [(B, T, Hk, Dk)],
@@ -145,10 +141,7 @@ def _check(arrays: dict[str, mx.array | None]) -> None:
         "state": [(B, Hv, Dv, Dk)],
         "mask": [(B, T)],
     }
-    for name, shapes in wanted.items():
-        given = arrays[name]
-        if given is not None and given.shape not in shapes:
-            raise ValueError(f"{who}: {name} has shape {given.shape}, need {' or '.join(map(str, shapes))}")
+    need_shapes(who, arrays, wanted)
 
 
 def _by_place(path: Path) -> Update:

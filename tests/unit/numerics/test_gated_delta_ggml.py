@@ -15,7 +15,7 @@ from gradcheck.numerics.replay import replay
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import recurrences  # type: ignore[import-not-found]
+import recurrences  # type: ignore[import-not-found] # beside this file, where the line above lets it be found
 
 OP, LINEAR = recurrences.OPS["gated_delta_ggml"], recurrences.OPS["gated_delta"]
 BRANCHES = tuple(OP.variants)
